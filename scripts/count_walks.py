@@ -1,12 +1,12 @@
-"""How many files of the package a reader crosses to follow one thing that it does; and how large its rooms are.
+"""Count the source files that one task uses, or (--rooms) the files and lines of each package.
 
     python scripts/count_walks.py [train] [update] [serve] [reproduce] [--list]
     python scripts/count_walks.py --rooms
 
-Counts the distinct files of src in which a function is called; what happens while modules are imported is left
-out. Each walk is a process of its own: `ric train` on a small folder of generated images, one update of RIC, one image
-sent to a server whose model returns a stored answer (what a model computes is in the walk of an update), and
-`ric reproduce fig5` at its smallest scale (minutes), with its runs in the same process.
+A file counts if one of its functions is called, other than while modules are imported. Each task runs in a process of
+its own: `ric train` on a small folder of generated images, one update of RIC, one image sent to a server whose model
+returns a stored answer (its computation is part of the update), and `ric reproduce fig5` at its smallest scale
+(minutes), with its runs in the same process.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from typing import Any
 SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = SOURCE / "ricnet"
 OUTPUT = "RICNET_WALK"
-"""Names the file into which a walk writes its list."""
+"""Environment variable with the path to which a task writes its list of files."""
 
 
 @contextmanager
 def watched() -> Iterator[set[str]]:
-    """The files of the package in which a function is called meanwhile, in any thread."""
+    """Collect the files of the package in which a function is called inside the context, in any thread."""
     files: set[str] = set()
     state = threading.local()
 
@@ -128,7 +128,7 @@ WALKS: dict[str, Callable[[], set[str]]] = {"train": train, "update": update, "s
 
 
 def walk(name: str) -> list[str]:
-    """The files of one walk, made by this script in a process of its own."""
+    """The files that one task uses, from a new process of this script."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "files"
         paths = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
@@ -136,12 +136,12 @@ def walk(name: str) -> list[str]:
         command = [sys.executable, str(Path(__file__).resolve()), name]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if not output.is_file():
-            sys.exit(f"the walk {name} failed:\n{done.stdout}{done.stderr}")
+            sys.exit(f"the task {name} failed:\n{done.stdout}{done.stderr}")
         return output.read_text().splitlines()
 
 
 def show_rooms() -> None:
-    """Files and lines of Python in each room, as the table in docs/architecture.md has them."""
+    """Print the number of files and lines of each package, for the table in docs/architecture.md."""
     places = {"(top)": sorted(PACKAGE.glob("*.py"))}
     places |= {f"{room.name}/": sorted(room.rglob("*.py")) for room in sorted(PACKAGE.iterdir()) if room.is_dir()}
     places |= {name: sorted((SOURCE / name).rglob("*.py")) for name in ("ricnet", "ricnet_paper")}
@@ -154,9 +154,9 @@ def show_rooms() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("walks", nargs="*", choices=[*WALKS, []], help="which ones; by default all")
+    parser.add_argument("walks", nargs="*", choices=[*WALKS, []], help="tasks to run; by default all")
     parser.add_argument("--list", action="store_true", help="show the files too")
-    parser.add_argument("--rooms", action="store_true", help="count files and lines instead")
+    parser.add_argument("--rooms", action="store_true", help="count files and lines of each package instead")
     options = parser.parse_args()
     if options.rooms:
         show_rooms()

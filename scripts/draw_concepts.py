@@ -77,7 +77,7 @@ def _save(path: Path, draw: Callable[[], Figure]) -> Path:
 
 @styled
 def readouts_figure(model: Classifier, examples: Examples) -> Figure:
-    """Left what the readouts make of the same policy, right of a whole run."""
+    """Readouts of the same policy (left) and of a whole run (right)."""
     figure = Figure(figsize=(6.6, 2.7), layout="constrained")
     policies, run = figure.subplots(1, 2)
     _draw_policies(policies)
@@ -91,7 +91,8 @@ def readouts_figure(model: Classifier, examples: Examples) -> Figure:
 
 
 def _draw_policies(ax: Axes) -> None:
-    """Ten classes, the other nine alike. The wider the policy, the further its mean falls short of what it implies."""
+    """Ten classes, nine of them equally likely. The wider the policy, the further its mean is below the implied
+    belief."""
     share = torch.linspace(0.1, 0.999, 200, dtype=torch.float64)
     rest = ((1 - share) / 9).unsqueeze(-1).expand(-1, 9)
     log_mu = torch.cat([share.unsqueeze(-1), rest], dim=-1).log()
@@ -105,7 +106,7 @@ def _draw_policies(ax: Axes) -> None:
 
 
 def belief_in_truth(model: Classifier, examples: Examples, readout: Readout) -> np.ndarray:
-    """Step by step, without halting."""
+    """Belief in the true class after each step, without halting."""
     assert isinstance(model.method, RIC)
     reading = replace(model, method=replace(model.method, readout=readout))
     log_beliefs = reading.refine(examples.inputs, halt=False).log_beliefs

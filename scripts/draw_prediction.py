@@ -1,8 +1,8 @@
-"""Draw how a model makes up its mind about a few of the test images that are stored with it.
+"""Draw the belief of a model after each step for some of the test images stored with it.
 
     python scripts/draw_prediction.py pretrained:cifar10 --rows 5 9 --out docs/images/prediction.png
 
-Without --rows, telling ones are chosen: right soon, right late, and wrong.
+Without --rows, images that are classified early, late and wrongly are chosen.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def refined(run: RunRecord) -> Examples:
-    """The stored images, asked of the model as it is here."""
+    """Refine the stored images with the model."""
     if run.examples is None or run.examples.inputs.ndim != 4:
         raise RicnetError(f"{run.path} holds no examples that are images: train on images, or draw another run.")
     path = load(run.path).refine(run.examples.inputs, halt=False)

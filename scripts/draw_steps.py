@@ -1,4 +1,4 @@
-"""Draw Figure 5 (b) and (c) from archived runs, however many seeds there are: calibration over steps, and halting.
+"""Draw Figure 5 (b) and (c), calibration by step and halting, from archived runs with any number of seeds.
 
 python scripts/draw_steps.py imagewoof-half-resnet18-paper    # results/NAME/fig5bc.png and .csv, of its ric-seed*.json
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def draw_folder(folder: Path) -> None:
-    """From the numbers of the CSV, so that these are all there is in the figure."""
+    """Draw the figure from the numbers in the CSV file, so that both agree."""
     runs = Pairing(folder.name, "ric-seed{}").runs(folder.parent)
     if not runs:
         raise RicnetError(f"{folder} has no ric-seed*.json: archive runs of RIC there first.")
@@ -57,7 +57,7 @@ def draw_folder(folder: Path) -> None:
 
 
 def measured(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """Test data: mean and half-width of the 95 % Student-t interval over seeds, by step; halting in shares."""
+    """On test data, mean and half-width of the 95 % Student-t interval over seeds, by step; halting as shares."""
     steps = range(1, len(runs[0].test["per_step"]) + 1)
     curves = [_row(name, step, runs, lambda run: run.test["per_step"]) for name in CURVES for step in steps]
     halts = [
@@ -79,7 +79,7 @@ def _row(name: str, step: int, runs: Sequence[RunRecord], entries: Callable[[Run
 
 
 def _shares(run: RunRecord, key: str) -> list[dict[str, float]]:
-    """Of the right, or of the wrong answers: which share stopped after each step."""
+    """Share of the right (or wrong) answers that halted after each step."""
     counts = [entry[key] for entry in run.test["halting"]]
     outcome = next(name for name, each in OUTCOMES.items() if each == key)
     return [{outcome: count / max(sum(counts), 1)} for count in counts]

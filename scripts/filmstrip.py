@@ -1,7 +1,6 @@
-"""A prediction as a strip of film: the picture, then the belief in every class after some of the steps, until it stops.
+"""Figure of predictions, one row per example: the image, then the belief after selected steps until the halt.
 
-One row an example. Under each belief stands the value V, the gain the classifier still expects; it stops where that
-falls below its threshold.
+Below each belief is the value V, the gain that the classifier still expects; it halts when V falls below the threshold.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ MOST_CLASSES = 10
 def filmstrip_figure(
     examples: Examples, class_names: Sequence[str], rows: Sequence[int], halt_threshold: float = 0.0
 ) -> Figure:
-    """`rows` are places among the examples, which are images."""
+    """`rows` are indices of the examples, which are images."""
     figure = Figure(figsize=(9.0, 1.9 * len(rows)), layout="constrained")
     grid = figure.subplots(len(rows), 1 + FRAMES, squeeze=False, width_ratios=[1.5, *[1.0] * FRAMES])
     for axes, row in zip(grid, rows, strict=True):
@@ -35,7 +34,7 @@ def filmstrip_figure(
 
 
 def frames(halt_step: int, count: int = FRAMES) -> list[int]:
-    """The steps to show: the start, the first ones, the halt, and few of those between, where little changes."""
+    """Steps to show: the start, the first steps, the halt, and a few between them, where little changes."""
     spread = np.geomspace(1, halt_step, count - 1).round().astype(int)
     shown = sorted({0, *spread.tolist()})
     spare = [step for step in range(1, halt_step) if step not in shown]
@@ -67,12 +66,12 @@ def _draw_beliefs(
 
 
 def _shown_classes(belief: Float[np.ndarray, "classes"]) -> list[int]:
-    """In their own order, so that a reader finds them again."""
+    """Classes to show, in the same order for all steps."""
     return sorted(np.argsort(-belief, kind="stable")[:MOST_CLASSES].tolist())
 
 
 def _shades(examples: Examples, row: int, shown: Sequence[int]) -> list[str]:
-    """The answer in blue, or in vermillion with the truth in orange if it is wrong."""
+    """Colours: a right answer blue, a wrong one vermillion and the true class orange."""
     answer, label = int(examples.answers[row]), int(examples.labels[row])
     own = {label: ORANGE} | {answer: BLUE if answer == label else VERMILLION}
     return [own.get(k, FAINT) for k in shown]
@@ -86,7 +85,7 @@ def _draw_bars(ax: Axes, belief: Float[np.ndarray, "shown"], shades: Sequence[st
 
 
 def _value_text(examples: Examples, row: int, step: int, threshold: float) -> str:
-    """values[n] is asked after n steps; after the last there is none to ask."""
+    """The value after n steps, values[n]; none after the last step."""
     if examples.values is None or step >= len(examples.values):
         return ""
     value = float(examples.values[step, row])
@@ -103,5 +102,5 @@ def _conclude(ax: Axes, examples: Examples, class_names: Sequence[str], row: int
 
 
 def belief(share: float) -> str:
-    """In whole percent; nothing short of certainty is called so."""
+    """Probability in whole percent; below 1 it is never rounded to 100 %."""
     return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"

@@ -1,6 +1,6 @@
 """README's table of results, and the paper's Table 1 beside ours; scripts/write_results.py writes both.
 
-Each takes however many seeds results/ has: means with t-intervals over seeds, and differences paired by seed.
+Both use all seeds in results/: means with t-intervals over seeds, and differences paired by seed.
 """
 
 import textwrap
@@ -61,7 +61,7 @@ ON_POLICY = {
 
 
 def headline(results: Path) -> str:
-    """README's table, and what it shows in three sentences."""
+    """README's table, and three sentences about it."""
     titles = ["Data, network", "System, epochs", "Seeds", *(metric.heading for metric in OURS), *LESS]
     rows = [[Cell(text) for text in _row(results, row)] for row in HEADLINE]
     note = collapse_note(run for row in HEADLINE for run in Pairing(row.folder, row.runs).runs(results))
@@ -79,7 +79,7 @@ READING = (
 
 
 def _algorithm_1(results: Path) -> str:
-    """The first row against SL with as many epochs, as trained and with a temperature."""
+    """The first row compared with SL of as many epochs, as trained and with a temperature."""
     row = HEADLINE[0]
     trained, cooled = (Pairing(row.folder, row.runs, row.sl + end) for end in ("", "-temperature"))
     seeds = len(trained.runs(results))
@@ -92,7 +92,7 @@ def _algorithm_1(results: Path) -> str:
 
 
 def _decided(results: Path, pairing: Pairing, metric: Metric, seeds: int) -> str:
-    """The paired difference, with a word where its interval includes 0."""
+    """The paired difference, with a remark if its interval includes 0."""
     text = less(results, pairing, metric, seeds)
     values = ([of(metric)(run) for run in runs] for runs in zip(*pairing.pairs(results), strict=True))
     found = paired_difference(*values)
@@ -120,7 +120,7 @@ def _row(results: Path, row: Row) -> list[str]:
 
 
 def _written(results: Path, folder: str, name: str, metrics: Sequence[Metric]) -> list[str]:
-    """Mean and interval of each metric; nothing where there is no run."""
+    """Mean and interval of each metric; empty if there is no run."""
     runs = Pairing(folder, name).runs(results)
     found = [(metric, mean_interval([of(metric)(run) for run in runs])) for metric in metrics if runs]
     return [metric.write(own.mean, own.half_width) for metric, own in found]

@@ -2,9 +2,8 @@
 
     python scripts/make_pretrained.py RUN --name cifar10
 
-Matrices and kernels are stored in half precision and loaded into single. The run's own examples are asked of both, and
-an answer that changes is an error. What a whole test set says of the stored weights, `ric evaluate pretrained:NAME`
-tells where the data is.
+Matrices and kernels are stored in half precision and loaded in single precision. The stored examples are classified
+with both; an answer that changes is an error. `ric evaluate pretrained:NAME` measures the stored weights on a test set.
 """
 
 import argparse
@@ -59,7 +58,7 @@ def main() -> None:
 
 
 def make(run: Path, shelf: Path, name: str) -> Path:
-    """Write beside, check, then take the place of what was there."""
+    """Write a draft, check it, then replace the old model."""
     record, target = read_run(run), shelf / name
     shelf.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=".making-", dir=shelf))
@@ -82,7 +81,8 @@ def make(run: Path, shelf: Path, name: str) -> Path:
 
 
 def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Statistics and biases are few, and a variance may be too small for half precision: they stay as they are."""
+    """Matrices and kernels in half precision. Statistics and biases are few, and a variance may be too small for half
+    precision, so they are unchanged."""
     return {
         name: (tensor.half() if tensor.is_floating_point() and tensor.dim() > 1 else tensor).contiguous()
         for name, tensor in weights.items()
@@ -103,7 +103,7 @@ def check_size(folder: Path) -> None:
 
 @torch.no_grad()
 def check_answers(run: Path, made: Path, record: RunRecord) -> None:
-    """On the same machine and device, so that only the rounding of the weights differs."""
+    """Compare answers on the same machine and device, so that only the rounding of the weights differs."""
     if record.examples is None:
         raise RicnetError(f"{run} holds no examples.npz to check the stored weights with: train the run again.")
     before, after = (load(folder).refine(record.examples.inputs, halt=False) for folder in (run, made))
@@ -117,7 +117,7 @@ def check_answers(run: Path, made: Path, record: RunRecord) -> None:
 
 
 def card(run: RunRecord, name: str) -> str:
-    """In Markdown, from the folder's own files and nothing else."""
+    """Model card in Markdown, made from the files of the folder."""
     shape = " × ".join(str(side) for side in run.data["input_shape"])
     limits = LIMITS.format(count=len(run.class_names), shape=shape)
     parts = [

@@ -1,4 +1,4 @@
-"""How soon the systems learned: the scores of every epoch against seconds of training."""
+"""Figure of learning speed: scores of each epoch against seconds of training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ NAMES = {"test": "test (selects nothing)", "val": "validation"}
 
 @styled
 def pace_figure(groups: Sequence[RunGroup]) -> Figure:
-    """A row of panels for each data set; the dot is the epoch that validation data chose."""
+    """One row of panels per data set; a dot marks the selected epoch."""
     shown = [group for group in trained(groups) if all(run.clock for run in group.runs)]
     look, rows = looks(shown), by_task(shown)
     figure = Figure(figsize=(7.2, 2.1 * len(rows) + 0.4), layout="constrained")
@@ -55,7 +55,7 @@ def _draw_group(ax: Axes, group: RunGroup, key: str, look: Look) -> None:
 def between(
     epochs: Num[np.ndarray, "epochs"], curves: Float[np.ndarray, "seeds epochs"]
 ) -> Float[np.ndarray, "seeds epochs"]:
-    """Seeds may have measured at different epochs: a line from one to the next, nothing before the first."""
+    """Interpolate linearly, because seeds may have measured at different epochs; NaN before the first."""
     filled = curves.copy()
     for own in filled:
         known = ~np.isnan(own)
@@ -65,7 +65,7 @@ def between(
 
 
 def _seconds(group: RunGroup, epochs: Sequence[int]) -> Float[np.ndarray, "epochs"]:
-    """Mean over seeds; between the epochs that a seed has kept, in proportion."""
+    """Mean seconds over seeds, interpolated between the epochs that a seed has stored."""
     clocks = [(list(run.clock), list(run.clock.values())) for run in group.runs]
     return np.mean([np.interp(epochs, kept, seconds) for kept, seconds in clocks], axis=0)
 

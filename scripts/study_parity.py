@@ -3,12 +3,12 @@
     python scripts/study_parity.py --to results/parity.json [--entries 16] [--updates 8000] [--jobs 2]
 
 Inputs are vectors in {−1, 0, 1}; the class is whether the number of 1s is odd. Training vectors have 1 to 3/4 of their
-entries non-zero, each number alike often; test vectors have more too. Every update draws new ones, so that nothing can
-be memorised. The input goes to the GRU through one linear layer. Network, optimizer, number of updates and vectors are
-the same for all systems; they differ in the loss and in how they stop. SL is the same GRU with one step.
+entries non-zero, each number equally often; test vectors also have more. Every update draws new vectors, so that
+nothing can be memorised. The GRU reads the input through one linear layer. Network, optimizer, number of updates and
+vectors are the same for all systems; they differ in the loss and in the halting rule. SL is the same GRU with one step.
 
-Runs that the file has already are kept, so that the same command goes on after a stop. Per run it has accuracy and mean
-steps by number of non-zero entries, and accuracy after each step up to twice the steps of training.
+Runs that are in the file already are not repeated, so that the same command continues after a stop. Each run has
+accuracy and mean steps by number of non-zero entries, and accuracy after each step up to twice the steps of training.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def kept(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def write(options: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
-    """After each run, so that those that are done are kept."""
+    """Write the file after each run, so that finished runs are kept."""
     entry = {
         "command": shlex.join(["python", *sys.argv]),
         "versions": {"ricnet": __version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -103,7 +103,7 @@ def summary(run: dict[str, Any]) -> str:
 
 
 def most_trained(entries: int) -> int:
-    """Non-zero entries of a training vector at most."""
+    """Maximum non-zero entries of a training vector."""
     return 3 * entries // 4
 
 
@@ -118,7 +118,7 @@ def study(system: str, seed: int, entries: int, updates: int) -> dict[str, Any]:
 def draw(
     counts: Int64[Tensor, "batch"], entries: int, generator: torch.Generator
 ) -> tuple[Float[Tensor, "batch entries"], Int64[Tensor, "batch"]]:
-    """Vectors with that many non-zero entries, and whether the number of 1s is odd."""
+    """Vectors with this many non-zero entries, and whether the number of 1s is odd."""
     rank = torch.rand(len(counts), entries, generator=generator).argsort(1).argsort(1)
     signs = 2 * torch.randint(2, rank.shape, generator=generator) - 1
     vectors = torch.where(rank < counts[:, None], signs, 0)

@@ -1,8 +1,8 @@
-"""Which critic should say when to leave a network with exits? Compared offline, at equal compute, on one trained run.
+"""Compare critics that decide when to leave a network with exits, offline and at equal compute, on one trained run.
 
     python scripts/study_stopping.py RUN --out FILE.json [--data-dir DIR] [--cache FILE.pt]
 
-The network stays as it was trained; only who leaves where differs:
+The network is not changed; only the exit of each example differs:
 
 value           the critic that learned beside the network, one threshold a budget
 value per cost  the same, for each unit of work that is left: one price a budget
@@ -73,7 +73,7 @@ def look(run: Path, data_dir: str | None) -> dict[str, Any]:
 
 
 def regress(x: Float[Tensor, "n features"], y: Float[Tensor, "n"], seed: int) -> Callable[[Tensor], Tensor]:
-    """The mean of y given x, by a small network; what it says of other rows."""
+    """Fit E[y | x] with a small network, and predict other rows."""
     torch.manual_seed(seed)
     mean, std = x.mean(0), x.std(0) + 1e-6
     net = nn.Sequential(nn.Linear(x.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
@@ -91,7 +91,7 @@ def regress(x: Float[Tensor, "n features"], y: Float[Tensor, "n"], seed: int) ->
 
 
 def refit(seen: Seen, rows: Int64[Tensor, "m"], others: list[Seen], seed: int) -> list[Tensor]:
-    """What going on to the end brings, by exit, for every row of others."""
+    """Predicted gain of computing the rest of the network, by exit, for each row of others."""
     answers = [torch.zeros_like(other.scores) for other in others]
     for t in range(len(seen.costs) - 1):
         critic = regress(seen.features()[t, rows], (seen.scores[-1] - seen.scores[t])[rows], seed)
@@ -120,7 +120,7 @@ def priced(x: Float[Tensor, "n features"], prices: Float[Tensor, "prices"]) -> F
 
 
 def crossed(fit: Callable[..., list[Tensor]], val: Seen, test: Seen) -> tuple[Tensor, Tensor]:
-    """What critics say of validation rows that they were not fitted to, and of test rows on average."""
+    """Predictions of critics for validation rows that they were not fitted to, and their mean for test rows."""
     halves = torch.randperm(len(val.labels), generator=torch.Generator().manual_seed(0)).chunk(2)
     (first, one), (second, two) = (fit(val, rows, [val, test], seed) for seed, rows in enumerate(halves))
     first[..., halves[0]] = second[..., halves[0]]
@@ -128,12 +128,12 @@ def crossed(fit: Callable[..., list[Tensor]], val: Seen, test: Seen) -> tuple[Te
 
 
 def stops(urges: tuple[Tensor, Tensor], val: Seen, budget: float) -> Int64[Tensor, "n"]:
-    """Of test rows, by the threshold that validation rows give for the budget."""
+    """Exits of test rows, by the threshold fitted to the budget on validation rows."""
     return first_stop(urges[1] > threshold_for(urges[0], val.costs, budget))
 
 
 def priced_stops(urges: tuple[Tensor, Tensor], val: Seen, budget: float) -> Int64[Tensor, "n"]:
-    """At the highest price that spends the budget."""
+    """Exits of test rows at the highest price that spends the budget."""
     spent = [float(val.costs[first_stop(each > 0) - 1].mean()) for each in urges[0]]
     place = max((place for place, cost in enumerate(spent) if cost >= budget), default=0)
     return stops((urges[0][place], urges[1][place]), val, budget)

@@ -8,8 +8,8 @@ receives `cifar-10-batches-py/` and `CIFAR-10_human.npy`, and `svhn/`, once all 
 `imagewoof2-160/`. What DEST already has is left alone, so the command can be repeated. It needs only numpy, pillow and,
 for SVHN, scipy.
 
-These are other files than the published ones, so `ric data check` says that the checksums of SVHN's differ. Their
-images are nearly those: rebuilt from the full-number images, and stored within 1 of 255.
+The files differ from the published ones, so `ric data check` reports other checksums for SVHN. Their images are nearly
+the same: rebuilt from the full-number images, with pixels that differ by at most 1 of 255.
 """
 
 import argparse
@@ -148,7 +148,7 @@ def dump(value: object, path: Path) -> None:
 
 
 def once(target: Path, write: Callable[[Path], None], *, is_folder: bool) -> None:
-    """Write beside, then rename: what stands at `target` is always whole."""
+    """Write a draft, then rename it, so that `target` is always complete."""
     if target.exists():
         print(f"{target}: already there")
         return

@@ -4,10 +4,10 @@ python scripts/write_evidence.py            # write
 python scripts/write_evidence.py --check    # write nothing; fail if the page is not what the files give
 
 <!-- evidence:claims -->     a row for each claim of the paper, for two algorithms
-<!-- evidence:summary -->    how many verdicts of each kind there are
-<!-- evidence:cost -->       what the runs took
-<!-- evidence:tuning -->     how many runs of each method the searches have
-<!-- /evidence -->           where what was written ends
+<!-- evidence:summary -->    number of verdicts of each kind
+<!-- evidence:cost -->       compute time of the runs
+<!-- evidence:tuning -->     number of runs of each method in the searches
+<!-- /evidence -->           end of a generated part
 """
 
 import argparse
@@ -67,7 +67,7 @@ def read(path: Path) -> RunRecord:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Archived runs of RIC and those they are held against, seed by seed; {} in a name stands for the seed."""
+    """Archived runs of RIC and of its references, paired by seed; {} in a name stands for the seed."""
 
     folder: str
     ours: str
@@ -107,7 +107,7 @@ def of(metric: Metric) -> Statistic:
 
 
 def verdict(found: Difference | Interval, direction: int) -> str:
-    """By the sign that the claim says and the 95 % interval over seeds."""
+    """Verdict from the sign that is claimed and the 95 % interval over seeds."""
     if found.n < ENOUGH or found.half_width is None:
         agrees = "agrees" if direction * found.mean > 0 else "disagrees"
         return f"**undecided** ({_seeds(found.n)}, {agrees})"
@@ -130,7 +130,7 @@ def _seeds(n: int) -> str:
 def difference(
     results: Path, metric: Metric, direction: int, pairings: Sequence[Pairing], statistic: Statistic | None = None
 ) -> str:
-    """RIC less each of its references; the first decides."""
+    """Difference of RIC from each reference; the first decides the verdict."""
     measure, decided = statistic or of(metric), ""
     effects, files = [], []
     for pairing in pairings:
@@ -166,7 +166,7 @@ def over_examples(metric: Metric, pairs: Sequence[tuple[RunRecord, RunRecord]]) 
 
 
 def own(results: Path, pairing: Pairing, metric: Metric, direction: int, statistic: Statistic, words: str) -> str:
-    """What is measured of RIC alone, seed by seed."""
+    """Measurements of RIC alone, by seed."""
     runs = pairing.runs(results)
     if not runs:
         return NOT_RUN
@@ -363,7 +363,7 @@ def rows(results: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def mean_accuracy(run: RunRecord) -> float:
-    """On validation data, over all epochs: higher for whoever learns faster."""
+    """Mean validation accuracy over all epochs: higher for a method that learns faster."""
     return float(np.mean([line["val"]["accuracy"] for line in run.metrics]))
 
 
@@ -372,7 +372,7 @@ def steps_gap(run: RunRecord) -> float:
 
 
 def alike(results: Path, pairing: Pairing) -> str:
-    """That two are alike takes an interval within the margin, not one that includes 0."""
+    """Equivalence: the interval must lie within the margin; including 0 is not enough."""
     pairs = pairing.pairs(results)
     if not pairs:
         return NOT_RUN
@@ -399,7 +399,7 @@ VERDICTS = ("reproduced", "contradicted", "undecided", "not run")
 
 
 def summary(results: Path) -> str:
-    """Verdicts of each column, counted."""
+    """Number of verdicts of each kind, by column."""
     cells = list(zip(*(row[1:] for row in rows(results)), strict=True))
     lines = []
     for title, column in zip(("Algorithm 1", "On-policy"), cells, strict=True):
@@ -426,7 +426,7 @@ COSTS = (
 
 
 def cost(results: Path) -> str:
-    """GPU seconds of the updates, and what they bought."""
+    """GPU seconds of the updates, and the resulting scores."""
     titles = [
         "Runs",
         "System",

@@ -3,8 +3,8 @@
 python scripts/write_questions.py            # write
 python scripts/write_questions.py --check    # write nothing; fail if a page is not what the files give
 
-<!-- question:NAME -->     what the function NAME of this file writes
-<!-- /question -->         where it ends
+<!-- question:NAME -->     output of the function NAME of this file
+<!-- /question -->         end of the output
 
 All numbers of measurements stand between these marks, so that none can differ from its file.
 """
@@ -193,7 +193,7 @@ Cells = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def tables_with_wrong_labels(results: Path) -> str:
-    """Log-loss of RIC on made-up tables, less that of others."""
+    """Difference in log-loss between RIC and other systems on generated tables."""
     body = []
     for file, ric in (("label_noise", "RIC, on-policy"), ("label_noise_20000", "RIC, on-policy, marginal credit")):
         for case, seeds in _cases(json.loads((results / f"{file}.json").read_text(encoding="utf-8"))).items():
@@ -223,7 +223,7 @@ def _cases(study: Mapping[str, Any]) -> Cells:
 
 
 def people(results: Path) -> str:
-    """CIFAR-10N, by labels that are wrong in the same way and by clean ones."""
+    """CIFAR-10N, evaluated on noisy labels of the same kind and on clean labels."""
     titles = [
         *("Labels", "Judged by", "Seeds", "ECE: RIC, SL, SL + temperature", "ECE less SL's"),
         *("ECE less SL + temperature's", "NLL less SL's", "NLL less SL + temperature's", "File"),
@@ -306,7 +306,7 @@ LOGISTIC = "logistic regression"
 
 
 def encoders(results: Path) -> str:
-    """What is learned on the features of a frozen encoder, less logistic regression on the same."""
+    """Difference from logistic regression on the features of a frozen encoder."""
     body = []
     for file, case, words in ENCODED:
         rows = [row for row in json.loads((results / f"{file}.json").read_text()) if row["case"] == case]

@@ -10,7 +10,7 @@ Tables are written between the marks that ask for them:
 <!-- results:NAME -->      the runs of results/NAME, in short
 <!-- results:summary -->   trained systems and SL + temperature of every folder of results/ but EARLIER, in one table
 <!-- results:all -->       the runs of every folder, each under its own heading, with all columns
-<!-- /results -->          where what was written ends
+<!-- /results -->          end of a generated part
 """
 
 import argparse
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def refresh(path: Path, results: Path, *, write: bool) -> bool:
-    """Whether the text was not what the runs give."""
+    """Write the text anew; return whether it changed."""
     old = path.read_text(encoding="utf-8")
     new = fill(old, results, path.name)
     if write and new != old:
@@ -89,7 +89,7 @@ def refresh(path: Path, results: Path, *, write: bool) -> bool:
 
 
 def draw_curves(results: Path) -> None:
-    """SL and RIC's algorithms, where any was trained; the rest would hide them."""
+    """Draw the curves of SL and of RIC's algorithms only, so that they stay visible."""
     for name in archived(results):
         shown = [group for group in read_groups(results / name) if group.first.method in COMPARED]
         if any(run.metrics for group in shown for run in group.runs):
@@ -99,7 +99,7 @@ def draw_curves(results: Path) -> None:
 
 
 def fill(text: str, results: Path, source: str) -> str:
-    """A text with everything between its marks written anew; `source` is its own name, for messages."""
+    """The text with everything between its marks replaced; `source` is its name in messages."""
     return MARKED.sub(partial(_filled, results=results, source=source), text)
 
 
@@ -166,14 +166,14 @@ WRITERS = {"headline": headline, "table1": table1, "summary": summary}
 
 
 def block(folder: Path, columns: Sequence[Metric] = COLUMNS) -> str:
-    """A table for each data set with what it shows, and once what one must know to read them."""
+    """A table for each data set with its conclusions, and one explanation of all tables."""
     groups = read_groups(folder)
     parts = [part for alike in by_task(groups) for part in _data_set(_labelled_alone(alike), columns)]
     return "\n\n".join([*parts, caption(groups, f"results/{folder.name}")])
 
 
 def _labelled_alone(alike: Sequence[RunGroup]) -> list[RunGroup]:
-    """A table of one data set need not say in every row which it is."""
+    """Labels without the data set, for a table of one data set."""
     return _ordered(group_seeds([run for group in alike for run in group.runs]))
 
 
@@ -193,7 +193,7 @@ def _sizes(run: RunRecord) -> str:
 
 
 def grid(groups: Sequence[RunGroup], columns: Sequence[Metric]) -> Grid:
-    """A row a system. Times of weights that another row trained are left empty, not counted twice."""
+    """One row per system. Training times are empty if another row has the same weights."""
     times = (TRAINING_SECONDS, RATE)
     titles = ["System", "Seeds", "Epochs", *(metric.heading for metric in (*columns, *times))]
     rows = [[Cell(text) for text in _texts(group, columns, times)] for group in groups]

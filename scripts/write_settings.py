@@ -126,7 +126,7 @@ def value(setting: object) -> str:
 
 
 def choices(hint: object) -> str:
-    """What else can be chosen, where it is a choice."""
+    """Allowed values of a setting that is a choice."""
     return f" ({' · '.join(str(option) for option in get_args(hint))})" if get_origin(hint) is Literal else ""
 
 
