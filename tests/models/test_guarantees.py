@@ -210,3 +210,23 @@ def test_exported_rules_are_those_of_the_model(model: Classifier) -> None:
     assert "prediction_sets" not in metadata(replace(model, folder=None), 4)
     with pytest.raises(RicnetError, match="--max-steps 5 is more than the 4 steps of the calibration data"):
         set_rule(model, 0.9, max_steps=5)
+
+
+def test_the_report_shows_guarantees_beside_measurements(run: Path, model: Classifier) -> None:
+    from ricnet.report.page import page_html
+    from ricnet.report.runs import group_seeds, read_run
+
+    entry = json.loads(RunFolder(run).promises.read_text())
+    assert [one["coverage"] for one in entry["sets"]] == [0.9, 0.95, 0.99]
+    for one in entry["exits"]:
+        assert 0 <= one["measured"] <= 1
+        assert one["bound"] > 0
+    assert entry["exits"][0]["mean_steps"] >= entry["exits"][-1]["mean_steps"]
+    html = page_html(group_seeds([read_run(run)]))
+    assert "What is guaranteed" in html
+    assert "Answers lost, 95 % bound".replace(" %", "\N{NO-BREAK SPACE}%") in html
+    assert "measured, not guaranteed" in html
+    RunFolder(run).promises.write_text("{}")
+    with pytest.raises(RicnetError, match="is damaged"):
+        page_html(group_seeds([read_run(run)]))
+    RunFolder(run).promises.write_text(json.dumps(entry))

@@ -3,7 +3,7 @@ limited loss, abstention. `guarantees.npz` of a run holds the results of each ex
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from ricnet.evaluation.conformal import (
     choose_raps,
     examples_needed,
     fit_sets,
+    measure_sets,
     rank_classes,
 )
 from ricnet.evaluation.evaluate import pool_size, read_predictions
@@ -167,8 +168,49 @@ def calibrate(classifier: "Classifier", split: Split) -> Calibration:
     with folder.held():
         folder.drop_manifest()
         found.save(folder.guarantees)
+        folder.write_json(folder.promises, _promises(replace(classifier, calibration=found)))
         folder.write_manifest()
     return found
+
+
+def _promises(classifier: "Classifier") -> dict[str, Any]:
+    """For the report: guarantees, and what was measured on test data beside them."""
+    found = require_calibration(classifier, "this")
+    entry: dict[str, Any] = {"n": len(found), "classes": list(classifier.class_names), "sets": [], "exits": []}
+    assert classifier.folder is not None
+    try:
+        test = read_predictions(classifier.folder, "test")
+    except RicnetError:  # without test rows
+        return entry
+    beliefs, labels = test.log_beliefs.double().softmax(-1).numpy(), test.labels.numpy()
+    for level in exported_rules(classifier):
+        rule = set_rule(classifier, float(level))
+        measured = asdict(measure_sets(rule.sets(beliefs, allow_empty=False), beliefs, labels))
+        entry["sets"].append({"coverage": float(level), "measured": measured})
+    if _rule(classifier.method)[0] is None or len(found.rank) == 1:
+        return entry
+    whole = test.step_correct[-1]
+    for threshold in _candidates(classifier):
+        lost = int(risk.losses(found.answers, found.stops_at(threshold), "lost").sum())
+        stops = halting_step(test.continuation, threshold)
+        early = test.step_correct[stops - 1, torch.arange(len(stops))]
+        cost = None if test.costs is None else float(test.costs[stops - 1].mean())
+        entry["exits"].append(
+            {
+                "threshold": threshold,
+                "bound": risk.upper_bound(lost, len(found), 0.05),
+                "measured": float((whole & ~early).double().mean()),
+                "mean_steps": float(stops.double().mean()),
+                "mean_cost": cost,
+            }
+        )
+    return entry
+
+
+def _candidates(classifier: "Classifier") -> list[float]:
+    """Halting thresholds from late to early, fixed without the calibration data."""
+    by_cost = sorted(classifier.budgets, key=lambda point: -point.mean_cost)
+    return [point.halt_threshold for point in by_cost] or list(THRESHOLDS)
 
 
 def read_calibration(folder: Path) -> Calibration | None:
@@ -286,8 +328,7 @@ def control_exits(
         raise RicnetError(f"{asked} has no effect on this model, which has no threshold to halt by; leave it out.")
     limit = max_loss / risk.MOST_BRIER if loss == "brier" else max_loss
     risk.require_examples(len(found), "max_loss", limit, probability)
-    by_cost = sorted(classifier.budgets, key=lambda point: -point.mean_cost)
-    thresholds = [point.halt_threshold for point in by_cost] or list(THRESHOLDS)
+    thresholds = _candidates(classifier)
     stops = [found.stops_at(threshold) for threshold in thresholds]
     tested = risk.control_exits(found.answers, stops, thresholds, max_loss, probability, loss)
     chosen = risk.last_accepted(tested)

@@ -73,6 +73,7 @@ class RunFolder:
         self.predictions = self.path / "predictions.npz"
         self.examples = self.path / "examples.npz"
         self.guarantees = self.path / "guarantees.npz"
+        self.promises = self.path / "guarantees.json"
         self.report = self.path / "report.html"
 
     @property
@@ -202,7 +203,7 @@ class RunFolder:
                 f"{self.path} has no {self.state.name} to continue from, which only ric train and ricnet.train keep; "
                 f"start anew with {setting('overwrite', True)}."
             )
-        made = (self.predictions, self.examples, self.guarantees, self.report)
+        made = (self.predictions, self.examples, self.guarantees, self.promises, self.report)
         self._remove((self.calibration, self.halting, *made))
         self.write_json(self.config, entry)
 

@@ -5,7 +5,7 @@ The page is self-contained, without scripts. Names and settings may come from st
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ricnet.errors import counted, listing
+from ricnet.errors import RicnetError, counted, listing
 from ricnet.evaluation.choices import chosen_words
-from ricnet.io import MARK, TABLE, short, write_atomically, writing
+from ricnet.io import MARK, TABLE, read_json, short, write_atomically, writing
 from ricnet.report import comparison as scores
 from ricnet.report.comparison import ACCURACY, ECE, NLL, SECONDS, STEPS, Comparison, interval_of, results
 from ricnet.report.examples import cards_html, gallery, input_words
@@ -60,6 +60,11 @@ SECTIONS = {
         "A calibrated classifier with confidence 80 % is right 80 times in 100.",
     ),
     "selection": ("When is it better not to answer?", ""),
+    "guarantees": (
+        "What is guaranteed",
+        "Calibration examples that chose nothing give guarantees for inputs drawn like them. Beside each guarantee "
+        "stands what was measured on the test set; coverage by class or by confidence is measured, not guaranteed.",
+    ),
     "mistakes": ("What it confuses", "Confused classes on the test set, the commonest first."),
     "steps": ("Steps and halting", ""),
     "training": ("Training", ""),
@@ -114,6 +119,7 @@ def _contents(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
         parts[picture.section].append(_figure(picture))
     parts["gallery"] += filter(None, [gallery_html(groups)])
     parts["mistakes"] += filter(None, [mistakes_html(groups)])
+    parts["guarantees"] += filter(None, [guarantees_html(groups)])
     return parts
 
 
@@ -235,6 +241,68 @@ def _mistakes(run: RunRecord, found: Confusion) -> str:
 
 
 # Results
+
+
+def guarantees_html(groups: Sequence[RunGroup]) -> str:
+    """Prediction sets and early exits of each run with calibration data, from its guarantees.json."""
+    found = []
+    for run in (run for group in groups for run in group.runs):
+        path = run.path / "guarantees.json"
+        if not path.is_file():
+            continue
+        try:
+            found += [paragraph(run.label) * (len(groups) > 1), *_promises(read_json(path))]
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise RicnetError(f"{path} is damaged ({error}): run ric calibrate again.") from error
+    return "".join(found)
+
+
+def _promises(entry: Mapping[str, Any]) -> list[str]:
+    tables = []
+    if entry["sets"]:
+        rows = [
+            [Cell(percent(one["coverage"])), *_covered(one["measured"]["coverage"], one["measured"]["mean_size"])]
+            for one in entry["sets"]
+        ]
+        titles = ["Guaranteed coverage", "Measured coverage", "95 % interval", "Classes per set"]
+        tables.append(html_table("prediction sets", Grid(titles, rows)))
+        middle = entry["sets"][min(1, len(entry["sets"]) - 1)]
+        by_class = [
+            [Cell(str(name)), *_covered(share, size)]
+            for name, (share, size) in zip(entry["classes"], middle["measured"]["by_class"], strict=True)
+        ][:MOST_CLASSES]
+        by_confidence = [
+            [Cell(f"up to {percent(top)} confidence"), *_covered(share, size)]
+            for top, share, size in middle["measured"]["by_confidence"]
+        ]
+        rest = Grid([f"Sets for {percent(middle['coverage'])}", *titles[1:]], [*by_confidence, *by_class])
+        tables.append(
+            details("By confidence and by class", "measured", html_table("sets by class", rest), is_open=False)
+        )
+    if entry["exits"]:
+        exits = [
+            [
+                Cell(f"{one['threshold']:.3g}"),
+                Cell(f"{one['mean_steps']:.2f}" if one["mean_cost"] is None else percent(one["mean_cost"])),
+                Cell(percent(one["bound"])),
+                Cell(percent(one["measured"])),
+            ]
+            for one in entry["exits"]
+        ]
+        work = "Mean steps" if entry["exits"][0]["mean_cost"] is None else "Share of compute"
+        titles = ["Stop below", work, "Answers lost, 95 % bound", "Answers lost, measured"]
+        tables.append(html_table("early exits", Grid(titles, exits)))
+    return tables
+
+
+def _covered(share: Mapping[str, Any], size: float | None) -> list[Cell]:
+    if share["share"] is None or size is None:
+        return [Cell("–")] * 3
+    return [
+        Cell(percent(share["share"])),
+        Cell(f"{percent(share['low'])} to {percent(share['high'])}"),
+        Cell(f"{size:.2f}"),
+    ]
 
 
 def results_html(groups: Sequence[RunGroup]) -> str:
