@@ -192,12 +192,16 @@ def build(kind: Any, given: Mapping[str, Any], command: str) -> Any:
 # Help
 
 
+def _in_usage(flag: Flag) -> str:
+    return f"{flag.metavar}" if flag.default is dataclasses.MISSING else f"[{flag.metavar}]"
+
+
 def show_help(flags: Sequence[Flag], command: str, about: str) -> None:
     """Print the help and exit."""
     parser = argparse.ArgumentParser(
         prog=f"ric {command}",
-        description=about.replace("%", "%%"),
-        usage=f"ric {command} {''.join(f'{flag.metavar} ' for flag in flags if flag.metavar)}[OPTIONS]",
+        description=about,
+        usage=" ".join(["ric", command, *(_in_usage(flag) for flag in flags if flag.metavar), "[OPTIONS]"]),
         add_help=False,
         formatter_class=partial(argparse.HelpFormatter, max_help_position=26),
     )
