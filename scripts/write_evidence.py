@@ -59,9 +59,13 @@ def fill(text: str, results: Path) -> str:
 # Runs that are compared
 
 
-@cache
 def read(path: Path) -> RunRecord:
-    """Many cells ask for the same run."""
+    """Read an archived run, once per version of the file: many cells need the same run."""
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _read(path: Path, changed: int) -> RunRecord:
     return read_run(path)
 
 

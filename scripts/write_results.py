@@ -40,8 +40,9 @@ from ricnet.report.comparison import (
 )
 from ricnet.report.figures import house_style
 from ricnet.report.names import ALGORITHMS
-from ricnet.report.runs import RunGroup, RunRecord, by_task, collapse_note, group_seeds, read_runs, repeats_note
+from ricnet.report.runs import RunGroup, RunRecord, by_task, collapse_note, distinguish, group_seeds, repeats_note
 from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table
+from write_evidence import read
 
 MARKED = re.compile(r"(<!-- results:(\S+) -->\n).*?(<!-- /results -->)", re.DOTALL)
 ALL = "all"
@@ -122,7 +123,7 @@ def archived(results: Path) -> list[str]:
 
 def read_groups(folder: Path) -> list[RunGroup]:
     """The systems of a folder of archived runs, in the order of the tables."""
-    return _ordered(group_seeds(read_runs(sorted(folder.glob("*.json")))))
+    return _ordered(group_seeds(distinguish([read(path) for path in sorted(folder.glob("*.json"))])))
 
 
 def _ordered(groups: Sequence[RunGroup]) -> list[RunGroup]:
@@ -143,22 +144,19 @@ def _section(folder: Path) -> str:
 def summary(results: Path) -> str:
     """A row for each trained system, and for SL + temperature, of the folders with today's recipes."""
     titles = ["Folder of `results/`", "System", "Seeds", "Epochs", *(metric.heading for metric in IN_SHORT)]
-    rows = []
+    rows, trained = [], []
     for name in archived(results):
         groups = [] if name in EARLIER else read_groups(results / name)
+        trained += [run for group in groups for run in group.runs if not run.derived_from]
         shown = [group for group in groups if not group.first.derived_from or group.label.startswith(COOLED)]
         for i, group in enumerate(shown):
             texts = _texts(group, IN_SHORT, ())
             rows.append([Cell(text) for text in ("" if i else name, *texts)])
-    note = collapse_note(cell for name in archived(results) if name not in EARLIER for cell in _runs(results / name))
+    note = collapse_note(trained)
     return f"{markdown_table(Grid(titles, rows, frozenset({0, 1})))}" + (f"\n\n{note}" if note else "")
 
 
 COOLED = "SL + temperature"
-
-
-def _runs(folder: Path) -> list[RunRecord]:
-    return [run for group in read_groups(folder) for run in group.runs if not run.derived_from]
 
 
 WRITERS = {"headline": headline, "table1": table1, "summary": summary}

@@ -171,10 +171,10 @@ def test_a_table_is_shown_beside_what_is_simpler(table: Path, tmp_path: Path, ru
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     for name, entry in evaluation["baselines"].items():
         row = next(line for line in said.out.splitlines() if line.startswith(name))
-        assert f"{100 * entry['accuracy']:.2f} %  {entry['ece']:.3f}  {entry['nll']:.3f}" in row
+        assert f"{100 * entry['accuracy']:.2f}  {entry['ece']:.3f}  {entry['nll']:.3f}" in row
     assert list(evaluation["baselines"]) == ["Logistic regression", "Gradient boosting"]
     [base] = [line for line in said.out.splitlines() if line.startswith("Base rate")]
-    assert f"{100 * evaluation['test']['base_rate']:.2f} %" in base
+    assert f"{100 * evaluation['test']['base_rate']:.2f}  " in base
     printed = said.out[: said.out.index("Test set")].splitlines()
     assert max(map(len, printed)) <= 80
     hints = [line for line in said.err.splitlines() if line.startswith("hint: ")]
@@ -182,7 +182,7 @@ def test_a_table_is_shown_beside_what_is_simpler(table: Path, tmp_path: Path, ru
     assert "(1 more in report.html)" in said.err
     assert [hint[:24] for hint in evaluation["hints"]] == ["a simpler model is bette", "only 15 validation rows "]
     page = page_html(group_seeds([read_run(tmp_path / "run")]))
-    shown = ("Base rate", "Gradient boosting", "Hint: a simpler model is better", "ROC AUC", "balanced accuracy")
+    shown = ("Base rate", "Gradient boosting", "Hint: a simpler model is better", "ROC AUC", "Balanced accuracy")
     assert [name for name in shown if name not in page] == []
 
 

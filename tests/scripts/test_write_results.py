@@ -8,7 +8,7 @@ from archive_results import archive_run
 from made_runs import collapse, rewrite
 from refusals import refusal
 from ricnet.evaluation.metrics import collapses
-from ricnet.report.runs import read_run
+from write_evidence import read
 from write_results import EARLIER, IN_SHORT, TEXTS, archived, block, fill, read_groups, refresh
 
 MakeRun = Callable[..., Path]
@@ -116,7 +116,7 @@ def test_runs_that_collapsed_are_marked_and_keep_their_place(make_run: MakeRun, 
 
 def test_the_archived_runs_that_collapsed() -> None:
     """On-policy joint on ImageWoof, all that has their weights included; the marginal ones stay above the limit."""
-    found = {path.stem for path in (ROOT / "results").glob("*/*.json") if read_run(path).collapses}
+    found = {path.stem for path in (ROOT / "results").glob("*/*.json") if read(path).collapses}
     kinds = ("", "-temperature", "-fitted", "-implied", "-mu", "-mu-temperature")
     runs = ("ric-snapshots-seed0", *(f"ric-on-policy-seed{seed}" for seed in range(3)))
     woof = {path.stem for path in (ROOT / "results" / "imagewoof-resnet34-fast").glob("*.json")}
@@ -124,11 +124,11 @@ def test_the_archived_runs_that_collapsed() -> None:
     assert found == {run + kind for run in runs for kind in kinds}
     archives = (ROOT / "results").rglob("*.json")
     stored = [path for path in archives if '"collapses"' in path.read_text(encoding="utf-8")]
-    for run in (read_run(path) for path in stored):
+    for run in (read(path) for path in stored):
         if run.metrics:
             assert [each["epoch"] for each in run.collapses] == [each["epoch"] for each in collapses(run.metrics)]
         else:
-            assert run.collapses == read_run(run.path.with_name(f"{run.derived_from}.json")).collapses
+            assert run.collapses == read(run.path.with_name(f"{run.derived_from}.json")).collapses
 
 
 def test_figure_6_is_marked() -> None:

@@ -26,10 +26,11 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
         step(trainer)
 
     folder = RunFolder(tmp_path / "run")
+    how = ["--epochs", "2", "--width", "0.05", "--calibration-fraction", "0.2"]
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_step", interrupted)
         with pytest.raises(SystemExit):
-            main(["train", str(tmp_path / "my.npz"), "--out", str(folder.path), "--epochs", "2", "--width", "0.05"])
+            main(["train", str(tmp_path / "my.npz"), "--out", str(folder.path), *how])
     assert folder.state.is_file()
     return folder
 
