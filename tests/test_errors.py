@@ -22,7 +22,7 @@ from ricnet.errors import (
 )
 
 
-def test_the_name_that_was_meant_is_found_whatever_its_capitals() -> None:
+def test_the_nearest_name_is_found_ignoring_case() -> None:
     assert nearest("CIFAR10", ["digits", "cifar10"]) == "cifar10"
     assert nearest("label", ["Label", "id"]) == "Label"
     assert nearest("gan", ["ric", "supervised"]) is None
@@ -30,7 +30,7 @@ def test_the_name_that_was_meant_is_found_whatever_its_capitals() -> None:
     assert nearest("--noise", ["--lr", "--label-noise"]) == "--label-noise"
 
 
-def test_whole_numbers_are_told_from_what_python_takes_for_them() -> None:
+def test_whole_number_refuses_bools_and_floats() -> None:
     assert [whole_number(number, "steps") for number in (3, np.int64(3), torch.tensor(3))] == [3, 3, 3]
     for value in (2.5, 2.0, True, "3", None):
         with refusal("steps", repr(value)):
@@ -55,7 +55,7 @@ def test_few_names_are_all_shown_and_of_many_the_nearest() -> None:
         (setting("seed"), "--seed", "random_state"),
     ],
 )
-def test_each_door_spells_a_setting_its_own_way(said: str, flag: str, parameter: str) -> None:
+def test_settings_are_spelled_as_flags_or_parameters(said: str, flag: str, parameter: str) -> None:
     sentence = f"see ric train --help, or lower {said}."
     assert in_flags(sentence) == f"see ric train --help, or lower {flag}."
     assert in_python(sentence, {"seed": "random_state"}) == f"see ric train --help, or lower {parameter}."
@@ -76,14 +76,14 @@ def test_letters_that_mark_settings_do_no_harm_elsewhere() -> None:
     assert in_flags("a\x0eb\x0fc\x0ed") == "ab\x0fcd"
 
 
-def test_what_is_missing_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_module_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     require_extra("ric sing", "song", "json", "csv")
     monkeypatch.setitem(sys.modules, "csv", None)
     with refusal("ric sing", "csv, no_such_library", "pip install 'ricnet[song]'"):
         require_extra("ric sing", "song", "json", "csv", "no_such_library")
 
 
-def test_of_an_explanation_the_first_line_is_told() -> None:
+def test_only_the_first_line_of_an_error_is_shown() -> None:
     assert first_line(ValueError("\n  it broke.\nHere is why.")) == "it broke"
     assert first_line(ValueError()) == "ValueError"
     assert first_line(ValueError("x" * 999)) == "x" * 200

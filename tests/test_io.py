@@ -39,7 +39,7 @@ def test_home_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["x" * 300, "a\x00b", "~nobody-of-that-name/x", "\ud800", "", None])
-def test_what_cannot_be_a_path_is_named(text: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_paths_are_named(text: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty one would be the current folder, and a shell makes it of a variable that is not set."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # it would refuse None before
     with refusal("path"):
@@ -52,7 +52,7 @@ def test_an_address_is_no_file_that_does_not_exist(text: str) -> None:
         user_path(text)
 
 
-def test_a_table_is_told_from_its_target() -> None:
+def test_table_and_target_are_split() -> None:
     assert split_target("a/my.csv#the label") == ("a/my.csv", "the label")
     assert split_target("my.TSV#a/b#c") == ("my.TSV", "a/b#c")
     assert split_target("photos#2") == ("photos#2", None)
@@ -87,7 +87,7 @@ def test_the_file_is_flushed_before_it_takes_its_name_and_the_name_after(
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
-def test_what_cannot_be_written_is_one_sentence_and_the_old_file_stays(
+def test_a_failed_write_is_one_sentence_and_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     path = tmp_path / "a"
@@ -221,7 +221,7 @@ def test_the_first_misfit_is_named(entry: object, place: str | None) -> None:
     assert misfit(entry, form) == place
 
 
-def test_what_a_terminal_obeys_is_replaced() -> None:
+def test_control_characters_are_replaced() -> None:
     assert printable("a\x1b[31m\x07\x9b\r\ud800é\n") == "a�[31m����é\n"
 
 

@@ -57,7 +57,7 @@ def test_without_control_groups_all_cores_are_ours(tmp_path: Path) -> None:
         ({"OMP_NUM_THREADS": "8"}, {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "8"}),
     ],
 )
-def test_what_the_user_says_stays(
+def test_variables_set_by_the_user_are_kept(
     given: dict[str, str], set_to: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch")

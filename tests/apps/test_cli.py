@@ -28,7 +28,7 @@ def test_every_command_has_help(command: str, run_ric: RunRic) -> None:
     assert f"usage: ric {command}" in said.out
 
 
-def test_a_training_goes_on_when_nobody_reads_what_it_says(
+def test_training_continues_when_the_pipe_is_closed(
     tmp_path: Path, no_pages: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = os.pipe()
@@ -77,7 +77,7 @@ def test_python_dash_m_is_the_command(module: str) -> None:
         ("export none --out model.onnx", "no run at"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(
+def test_errors_are_one_sentence_and_nothing_is_written(
     typed: str, names: object, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -121,16 +121,14 @@ def test_data_list(run_ric: RunRic, tmp_path: Path) -> None:
     assert "train: 1,213 rows" in run_ric("data", "check", "digits").out
 
 
-def test_a_run_is_repeated_from_its_configuration_but_for_what_flags_say(
-    digits_run: Path, run_ric: RunRic, tmp_path: Path
-) -> None:
+def test_flags_override_the_configuration_of_a_repeated_run(digits_run: Path, run_ric: RunRic, tmp_path: Path) -> None:
     stored, other = digits_run / "config.json", tmp_path / "other"
     run_ric("train", "--config", stored, "--out", other, "--seed", 5, "--epochs", 1, "--device", "cpu")
     config = json.loads((other / "config.json").read_text())["config"]
     assert (config["seed"], config["optimization"]["epochs"], config["method"]["horizon"]) == (5, 1, 4)
 
 
-def test_a_temperature_is_fitted_said_and_applied(tmp_path: Path, run_ric: RunRic) -> None:
+def test_a_temperature_is_fitted_reported_and_applied(tmp_path: Path, run_ric: RunRic) -> None:
     out = tmp_path / "run"
     noisy = ["--label-noise", "0.3", "--calibration", "temperature"]
     said = run_ric("train", "--method", "supervised", "--epochs", 2, "--out", out, "--device", "cpu", *noisy).out

@@ -78,7 +78,7 @@ def test_a_system_that_cannot_be_trained_is_named_beside_the_table_of_the_others
     assert "RIC" in Path("comparison-blobs/comparison.md").read_text()
 
 
-def test_files_are_there_before_the_table_is_shown_to_someone_who_may_leave(
+def test_files_are_written_before_the_table_is_printed(
     data: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ricnet.apps.commands.compare.terminal_table", Mock(side_effect=SystemExit(1)))  # as rich does
@@ -114,7 +114,7 @@ def test_a_second_call_repeats_nothing(data: Path, run_ric: RunRic) -> None:
         ("nowhere.npz", "nowhere.npz"),
     ],
 )
-def test_what_cannot_be_compared_is_said_in_a_sentence(data: Path, flags: str, named: str, refused: Refused) -> None:
+def test_runs_that_cannot_be_compared_are_refused(data: Path, flags: str, named: str, refused: Refused) -> None:
     where = [] if flags.endswith("nowhere.npz") else [data]
     refused(named, "compare", *where, *flags.split())
     assert not list(Path().glob("comparison-*"))

@@ -99,7 +99,7 @@ def test_pickled_weights_are_those_of_a_cpu_and_in_its_precision() -> None:
     assert _on_cpu(fitted.classifier_).model[0].autocast is None
 
 
-def test_it_works_in_what_scikit_learn_builds_around_it() -> None:
+def test_works_in_pipelines_and_searches_of_scikit_learn() -> None:
     search = GridSearchCV(small(), {"lr": [1e-9, 0.02]}, cv=2).fit(X, Y)
     assert search.best_params_ == {"lr": 0.02}
     pipeline = make_pipeline(StandardScaler(), small())

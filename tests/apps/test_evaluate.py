@@ -37,7 +37,7 @@ def sizes(measured: tuple[dict[str, Any], str]) -> dict[str, int]:
     return {part: entry["n"] for part, entry in measured[0].items()}
 
 
-def test_a_run_is_measured_as_its_evaluation_says(digits_run: Path, evaluate: Any, run_ric: RunRic) -> None:
+def test_a_run_reproduces_its_evaluation(digits_run: Path, evaluate: Any, run_ric: RunRic) -> None:
     """Stopping as was chosen, with a row for every step that it was trained to make."""
     (measured, _), stored = evaluate(digits_run), json.loads((digits_run / "evaluation.json").read_text())
     for split in SPLITS:
@@ -66,7 +66,7 @@ def test_classes_and_confusions_are_named(digits_run: Path, evaluate: Any) -> No
         assert entry["answers"] == {str(j): int(n) for j, n in enumerate(np.bincount(answers[mine])) if n}
 
 
-def test_what_cannot_be_measured(
+def test_data_that_cannot_be_evaluated_is_refused(
     table_run: Path, digits_run: Path, image_folder: Path, tmp_path: Path, run_ric: RunRic, refused: Refused
 ) -> None:
     """A threshold of a method without a value; data of another shape or kind, refused before it is read."""
@@ -143,7 +143,7 @@ def test_another_table_is_measured_as_a_whole(table_run: Path, tmp_path: Path, e
     refused("huge", "evaluate", table_run, "--data", other)
 
 
-def test_what_a_run_learned_from_must_still_have_its_classes(
+def test_training_data_must_still_have_its_classes(
     tmp_path: Path, evaluate: Any, run_ric: RunRic, refused: Refused
 ) -> None:
     table, run, other = tmp_path / "my.csv", tmp_path / "run", tmp_path / "other.csv"

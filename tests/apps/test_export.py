@@ -109,7 +109,7 @@ def test_each_row_answers_alone_as_it_does_among_others(exported: Path) -> None:
         assert taken == steps[row]
 
 
-def test_one_file_with_a_loop_in_it_says_all_there_is_to_know(exported: Path, threshold: float) -> None:
+def test_the_exported_file_has_a_loop_and_metadata(exported: Path, threshold: float) -> None:
     model = onnx.load(exported)
     onnx.checker.check_model(model, full_check=True)
     assert [node.op_type for node in model.graph.node].count("Loop") == 1
@@ -123,7 +123,7 @@ def test_one_file_with_a_loop_in_it_says_all_there_is_to_know(exported: Path, th
     assert b".py" not in exported.read_bytes(), "nothing of the machine that made it"
 
 
-def test_the_consumer_needs_no_torch_and_says_what_ric_predict_says(
+def test_the_consumer_needs_no_torch_and_agrees_with_ric_predict(
     exported: Path, digits_run: Path, threshold: float, tmp_path: Path
 ) -> None:
     images = []
@@ -180,7 +180,7 @@ def test_wrong_flags(digits_run: Path, tmp_path: Path, refused: Refused) -> None
     assert not out.exists()
 
 
-def test_an_old_file_is_replaced_when_told_and_a_table_s_encoding_is_named(
+def test_an_old_file_is_replaced_with_overwrite_and_the_encoding_is_named(
     digits_run: Path, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = Columns("label", (Number("age", 40.0, 12.0, True), Category("sex", ("f", "m"), False)))

@@ -78,7 +78,7 @@ HELP = "see ric test --help"
         (Reading, f"r {30 * 'long/'}new.csv", (f"--data {30 * 'long/'}new.csv?",)),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(kind: type, typed: str, names: tuple[str, ...]) -> None:
+def test_unreadable_values_are_one_sentence(kind: type, typed: str, names: tuple[str, ...]) -> None:
     with refusal("ric test", *names):
         parse(kind, typed.split(), "test")
 
@@ -109,7 +109,7 @@ def test_a_value_that_cannot_be_is_one_sentence(
     assert capsys.readouterr().err == ""  # until the command line says it, with unprintable letters made visible
 
 
-def test_what_is_read_is_not_what_is_blamed() -> None:
+def test_negative_numbers_are_values_and_not_flags() -> None:
     """Numbers as Python writes them, below zero too."""
     found = parse(Outer, ["r", "--clip", "-1e-3", "--batch-size=1_0", "--schedule", "constant"], "test")
     assert found == Outer("r", "constant", Inner(batch_size=10, clip=-1e-3))
@@ -117,7 +117,7 @@ def test_what_is_read_is_not_what_is_blamed() -> None:
         parse(Outer, ["r", "--batch-size", "-8", "--clip", "--5"], "test")
 
 
-def test_an_unknown_flag_is_kept_for_who_knows_more_of_it() -> None:
+def test_an_unknown_flag_is_named_in_the_error() -> None:
     with pytest.raises(UnknownFlag) as problem:
         parse(Inner, ["--gae-lambda=3"], "test")
     assert problem.value.flag == "--gae-lambda"
@@ -144,7 +144,7 @@ def test_train_compare_and_sweep_read_the_same_flags() -> None:
         assert (options.target, options.device, options.data_dir) == ("y", "cpu", Path("there"))
 
 
-def test_what_was_not_typed_is_left_to_the_preset() -> None:
+def test_settings_not_given_come_from_the_preset() -> None:
     assert sweep.read_sweep([])[1] == {}
     typical = preset("fast", None, TYPICAL).optimization.epochs
     assert sweep.read_sweep(["--epochs", str(typical)])[1] == {"epochs": typical}
@@ -180,7 +180,7 @@ def test_a_flag_without_effect_is_refused_in_one_sentence(flags: str, named: tup
     refused(named, "train", "digits", *flags.split())
 
 
-def test_the_method_is_said_first(run_ric: RunRic, tmp_path: Path) -> None:
+def test_the_output_starts_with_the_method(run_ric: RunRic, tmp_path: Path) -> None:
     """The default is what it was, under its own name; ric is Algorithm 1, and says so once."""
     short = ["--epochs", "1", "--horizon", "2", "--width", "0.1", "--device", "cpu", "--out"]
     first = run_ric("train", *short, tmp_path / "default").err.splitlines()[0]

@@ -100,7 +100,7 @@ def test_a_test_file_that_does_not_fit_is_one_sentence(
     refused(named, "train", table, "--test", path, "--out", tmp_path / "run", *SHORT)
 
 
-def test_what_excludes_each_other_or_means_nothing_is_said(table: Path, tmp_path: Path, refused: Refused) -> None:
+def test_conflicting_or_useless_settings_are_refused(table: Path, tmp_path: Path, refused: Refused) -> None:
     test = write(made(30, seed=1), tmp_path / "test.csv")
     refused(("--test", "--test-fraction"), "train", table, "--test", test, "--test-fraction", 0.2, *SHORT)
     refused(("digits", "--test-fraction"), "train", "--test-fraction", 0.2)
@@ -116,7 +116,7 @@ def test_another_share_may_be_held_out_of_anything_that_is_cut(tmp_path: Path, r
     assert read_run(tmp_path / "run").data["rows"] == {"train": 54, "val": 6, "test": 40}
 
 
-def test_with_nothing_held_out_everything_works_and_says_so(
+def test_everything_works_without_test_rows(
     table: Path, tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

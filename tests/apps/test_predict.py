@@ -148,7 +148,7 @@ def test_names_with_brackets_are_shown_as_they_are(
     assert "[/bold]" in said.out
 
 
-def test_csv_is_what_a_spreadsheet_reads(digits_run: Path, images: Path, run_ric: RunRic, refused: Refused) -> None:
+def test_csv_can_be_read_by_a_spreadsheet(digits_run: Path, images: Path, run_ric: RunRic, refused: Refused) -> None:
     ask = ("predict", digits_run, images)
     records = run_ric(*ask, "--json", "--top", 2).records
     rows = list(csv.DictReader(io.StringIO(run_ric(*ask, "--csv", "--top", 2).out)))
@@ -162,9 +162,7 @@ def test_csv_is_what_a_spreadsheet_reads(digits_run: Path, images: Path, run_ric
         refused(("--csv", other), *ask, "--csv", other)
 
 
-def test_below_a_confidence_it_is_unsure_and_says_what_that_was_worth(
-    digits_run: Path, images: Path, run_ric: RunRic, refused: Refused
-) -> None:
+def test_abstaining_prints_coverage_and_risk(digits_run: Path, images: Path, run_ric: RunRic, refused: Refused) -> None:
     ask = ("predict", digits_run, images)
     sure = run_ric(*ask, "--json").records
     between = float(np.median([record["confidence"] for record in sure]))  # three images: the middle one is answered
@@ -199,7 +197,7 @@ def test_without_inputs_the_examples_of_the_run_are_taken(
     refused("something to classify", "predict", tmp_path)
 
 
-def test_all_who_use_an_unfinished_run_are_told(
+def test_every_command_notes_an_unfinished_run(
     digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_ric: RunRic
 ) -> None:
     def refuse(*_: object) -> None:
@@ -231,7 +229,7 @@ def test_a_pattern_is_what_it_matches(digits_run: Path, broken: Path, run_ric: R
     refused(("bad", "2.png"), "predict", digits_run, broken / "bad")
 
 
-def test_what_cannot_be_read_keeps_no_other_input_from_its_answer(
+def test_unreadable_inputs_do_not_stop_others(
     digits_run: Path, broken: Path, run_ric: RunRic, refused: Refused
 ) -> None:
     """Only what was named and cannot be read ends with 1."""
@@ -289,7 +287,7 @@ def test_rows_on_standard_input_in_another_order(
         refused("standard input", "predict", table_run, "-")
 
 
-def test_what_a_model_cannot_read_is_said(
+def test_inputs_of_another_kind_are_refused(
     table_run: Path, digits_run: Path, broken: Path, tmp_path: Path, refused: Refused
 ) -> None:
     (tmp_path / "void").mkdir()

@@ -26,7 +26,7 @@ def test_seeds_are_summed_up_and_single_runs_printed_as_they_are(
     assert {path.suffix for path in figures.iterdir()} == {".png", ".pdf"}
 
 
-def test_the_page_is_there_before_the_table_is_shown_to_someone_who_may_leave(
+def test_the_page_is_written_before_the_table_is_printed(
     systems: list[RunGroup], tmp_path: Path, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = Mock()

@@ -37,7 +37,7 @@ def started(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-def test_what_is_under_way_is_answered_before_the_end(digits_run: Path) -> None:
+def test_requests_in_progress_are_answered_at_shutdown(digits_run: Path) -> None:
     """Half of a request has arrived when the server is told to stop."""
     body = json.dumps({"images": ["AAAA"]}).encode()
     fields = {"host": "localhost", "content-type": "application/json", "content-length": len(body)}
@@ -63,7 +63,7 @@ def test_what_is_under_way_is_answered_before_the_end(digits_run: Path) -> None:
         assert process.wait(20) == 0
 
 
-def test_what_cannot_be_served(digits_run: Path, refused: Refused) -> None:
+def test_invalid_options_are_refused(digits_run: Path, refused: Refused) -> None:
     for flag, value in (
         ("--port", "70000"),
         ("--host", "nowhere.invalid"),
@@ -82,7 +82,7 @@ def test_a_missing_extra_is_named(refused: Refused, monkeypatch: pytest.MonkeyPa
         refused("pip install 'ricnet[serve]'", *command)
 
 
-def test_the_demo_takes_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_takes_the_pretrained_model_or_trains_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = tmp_path / "shelf"
     (shelf / "cifar10").mkdir(parents=True)
     (shelf / "cifar10" / "config.json").touch()

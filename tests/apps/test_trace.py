@@ -30,7 +30,7 @@ def lines_of(
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_a_line_a_step_the_halt_marked_and_the_value_asked_after_it() -> None:
+def test_one_line_per_step_with_the_halt_and_the_value() -> None:
     header, *steps, note = lines_of(VALUES, 3)
     assert "█ dog" in header
     assert [line.split()[0] for line in steps] == ["1", "2", "3", "4"]
@@ -73,7 +73,7 @@ def test_the_answer_leads_and_early_favourites_follow() -> None:
 @pytest.mark.parametrize(
     ("each", "titles", "second"), [(1, ["exit", "compute"], "2 35 %"), (2, ["step", "exit", "compute"], "2 1 35 %")]
 )
-def test_with_exits_a_line_says_which_it_was_and_what_it_had_cost(each: int, titles: list[str], second: str) -> None:
+def test_with_exits_a_line_names_exit_and_cost(each: int, titles: list[str], second: str) -> None:
     header, *steps, note = lines_of(VALUES, 3, costs=COSTS, each=each)
     assert header.split()[: len(titles)] == titles
     assert " ".join(steps[1].split()).startswith(second)
@@ -84,6 +84,6 @@ def test_with_exits_a_line_says_which_it_was_and_what_it_had_cost(each: int, tit
 
 
 @pytest.mark.parametrize("costs", [(), COSTS])
-def test_where_a_clock_ended_it_that_is_said_of_every_method(costs: tuple[float, ...]) -> None:
+def test_a_time_limit_is_named_for_every_method(costs: tuple[float, ...]) -> None:
     assert "◀ time's up" in lines_of(None, 4, costs=costs, end=TIME_UP)[-1]
     assert max(map(len, lines_of(VALUES, 4, costs=costs, end=TIME_UP))) <= 80

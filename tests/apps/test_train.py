@@ -26,7 +26,7 @@ QUICK = ["--epochs", "1", "--width", "0.1", "--method", "supervised", "--device"
 
 
 @pytest.mark.parametrize(("flags", "width"), [([], 1.0), (["--width", "0.1"], 0.1)])
-def test_a_network_that_is_named_comes_at_its_own_width_unless_a_flag_says_another(
+def test_a_named_encoder_keeps_its_width_unless_a_flag_sets_it(
     flags: list[str], width: float, tmp_path: Path, run_ric: RunRic
 ) -> None:
     np.savez(tmp_path / "x.npz", x=np.zeros((40, 24, 24), np.uint8), y=np.arange(40) % 2)
@@ -131,7 +131,7 @@ def test_a_run_can_be_resumed_from_another_folder_and_with_a_trailing_slash(
     assert (run / "evaluation.json").exists()
 
 
-def test_batches_are_made_to_fit_into_memory_unless_asked_for(
+def test_a_preset_batch_size_is_lowered_to_fit_into_memory(
     tmp_path: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch, run_ric: RunRic
 ) -> None:
     monkeypatch.setattr("ricnet.training.speed.free_bytes", lambda _: 1)
@@ -143,7 +143,7 @@ def test_batches_are_made_to_fit_into_memory_unless_asked_for(
         assert ("note: Batches of 13 instead of 27" in said.err) is noted
 
 
-def test_the_end_of_training_says_what_was_chosen(tmp_path: Path, run_ric: RunRic) -> None:
+def test_the_output_of_training_names_the_choices(tmp_path: Path, run_ric: RunRic) -> None:
     tiny = ["--epochs", "1", "--width", "0.1", "--horizon", "3", "--device", "cpu"]
     shown = " ".join(run_ric("train", "--out", tmp_path / "run", *tiny).out.split())
     assert re.search(r"halting: .* on 135 validation examples", shown)
@@ -165,7 +165,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "rows.csv"
 
 
-def test_a_table_is_shown_beside_what_is_simpler(table: Path, tmp_path: Path, run_ric: RunRic) -> None:
+def test_a_table_is_compared_with_baselines(table: Path, tmp_path: Path, run_ric: RunRic) -> None:
     """After two epochs logistic regression is better; what two epochs have not learned is no news."""
     said = run_ric("train", table, "--target", "sold", "--out", tmp_path / "run", "--epochs", 2, "--device", "cpu")
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())

@@ -54,7 +54,7 @@ def test_act_agrees_with_a_plain_loop_and_its_weights_sum_to_one(h: list[float],
 
 
 @given(units)
-def test_act_answers_are_what_it_would_say_with_fewer_steps(h: list[float]) -> None:
+def test_act_answers_equal_those_with_fewer_steps(h: list[float]) -> None:
     outputs = torch.arange(len(h) * 3, dtype=torch.float64).square().view(len(h), 1, 3)
     answers = halting.act_answers(column(h), outputs)
     for n in range(1, halting.act(column(h), 0.01).steps.item() + 1):

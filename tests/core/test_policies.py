@@ -42,7 +42,7 @@ def test_log_prob_and_entropy_agree_with_scipy(classes: int, seed: int) -> None:
 
 
 @given(st.sampled_from([2, 3, 10]), st.integers(0, 1000))
-def test_what_one_class_is_given_has_a_beta_density(classes: int, seed: int) -> None:
+def test_the_marginal_of_one_class_is_a_beta(classes: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     new, old = rng.uniform(0.3, 8, (2, classes))
     action, label = rng.dirichlet(np.ones(classes)), int(rng.integers(classes))
@@ -320,7 +320,7 @@ MAKERS: dict[str, Callable[[], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_what_is_built_draws_what_torch_would_have_drawn_and_leaves_it_alone(name: str) -> None:
+def test_building_with_a_generator_draws_as_torch_and_keeps_its_state(name: str) -> None:
     torch.manual_seed(8)
     expected = MAKERS[name]().detach().clone()
     following = torch.rand(3) if name != "own generator" else None

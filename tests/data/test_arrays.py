@@ -83,7 +83,7 @@ def test_images_of_every_kind(tmp_path: Path, x: np.ndarray, channels: int) -> N
     assert np.array_equal(again.numpy(), PIXELS[..., :channels].transpose(0, 3, 1, 2))
 
 
-def test_what_else_is_in_the_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_arrays_of_the_file_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path, x=TABLE, y=Y, x_names=np.array([{}], dtype=object), large=np.zeros(10**5))
     monkeypatch.setattr("ricnet.machine.free_bytes", lambda _: 10**5)
     data = load(path)
@@ -165,7 +165,7 @@ def test_gaps_that_only_other_parts_have_are_the_mean(tmp_path: Path) -> None:
         ({"x": TABLE, "y": np.array([9, 9, *Y[2:] % 2])}, "at least 3; '9' (2)"),
     ],
 )
-def test_what_cannot_work_is_named(tmp_path: Path, arrays: dict[str, Any], named: str) -> None:
+def test_errors_name_the_cause(tmp_path: Path, arrays: dict[str, Any], named: str) -> None:
     with refusal("my.npz", *named.split("; ")):
         load(save(tmp_path, **arrays))
 

@@ -156,7 +156,7 @@ def test_augmentation_follows_the_default_generator(augmentation: Augmentation) 
     assert not torch.equal(made[0], made[2])
 
 
-def test_what_was_drawn_before_photographs_had_crops_is_drawn_still() -> None:
+def test_random_draws_without_crops_are_unchanged() -> None:
     """Bit for bit: runs of CIFAR-10 and the like repeat."""
     torch.manual_seed(3)
     made = augment(IMAGE.expand(4, -1, -1, -1), Augmentation(2, True, cutout=3))
@@ -180,7 +180,7 @@ def test_orders_are_permutations_that_depend_on_seed_and_epoch_alone() -> None:
 
 
 @pytest.mark.parametrize("augmentation", [Augmentation(2, True, cutout=3), PHOTOGRAPHS])
-def test_no_value_decides_what_is_done_so_that_an_update_can_be_recorded(augmentation: Augmentation) -> None:
+def test_augmentation_has_no_data_dependent_branches(augmentation: Augmentation) -> None:
     """On the meta device there are none: .item(), a mask as an index or a shape that depends on values would fail."""
     batch = torch.empty(4, 3, 64, 64, dtype=torch.uint8, device="meta")
     assert augment(batch, augmentation).shape == batch.shape
@@ -201,7 +201,7 @@ def test_augmentation_on_the_gpu_never_waits_for_the_host() -> None:
 
 
 @pytest.mark.parametrize("augmentation", [Augmentation(2, True, cutout=3), PHOTOGRAPHS])
-def test_what_happens_to_an_image_does_not_depend_on_how_many_processes_share_the_batch(
+def test_augmentation_does_not_depend_on_the_number_of_processes(
     augmentation: Augmentation,
 ) -> None:
     batch = torch.randint(0, 256, (7, 3, 6, 6), dtype=torch.uint8)
@@ -361,7 +361,7 @@ def test_arrays_on_the_disk_are_those_in_memory_and_nothing_else_is_looked_at(
     assert_same(load(tmp_path / "data.npz", data_dir=tmp_path), in_memory)
 
 
-def test_what_is_wrong_with_large_arrays_is_said(
+def test_errors_name_invalid_values_of_large_arrays(
     tmp_path: Path, no_memory: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = np.zeros((40, 50))

@@ -83,7 +83,7 @@ def test_texts_are_encoded_as_scikit_learn_does() -> None:
         (["", "w"], [[0, 0], [0, 0]], ("2 of 2 rows", "'w'")),
     ],
 )
-def test_a_new_value_is_none_of_the_known_ones_and_that_is_said(
+def test_a_new_value_is_encoded_as_unknown_with_a_note(
     cells: list[str], numbers: list[list[int]], facts: tuple[str, ...]
 ) -> None:
     columns = fit(a=["u", "v"] * 3)
@@ -398,7 +398,7 @@ def test_a_column_of_dates_is_one_of_numbers() -> None:
         columns.encode(table(joined=["soon"]))
 
 
-def test_month_first_wins_a_draw_which_is_said_and_dates_in_several_forms_are_texts() -> None:
+def test_month_first_dates_get_a_note_and_mixed_forms_are_texts() -> None:
     _, notes = learn(a=["01/02/2024", "03/04/2024"])
     assert "12/31/1999" in notes[1]
     columns, notes = learn(a=["2024-01-01", "01/02/2024"] * 4)

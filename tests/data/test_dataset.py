@@ -83,12 +83,12 @@ def test_the_split_follows_the_seed() -> None:
     ("labels", "fraction", "named"),
     [([0, 0, 7], 0.5, "Class 7"), ([0, 0, 1, 1], 0.0, "0.0"), ([0, 0, 1, 1], 1.0, "1.0"), ([0, 0, 1, 1], -1.0, "-1.0")],
 )
-def test_what_cannot_be_split_is_named(labels: list[int], fraction: float, named: str) -> None:
+def test_errors_name_data_that_cannot_be_split(labels: list[int], fraction: float, named: str) -> None:
     with refusal(named):
         split_off(torch.tensor(labels), fraction, 0)
 
 
-def test_parts_cut_what_is_missing_and_keep_what_is_given() -> None:
+def test_missing_splits_are_cut_and_given_ones_kept() -> None:
     given_test = Split(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64))
     cut_both = Parts(ROWS, ("a", "b")).dataset("it", 0.1)
     assert (len(cut_both.train), len(cut_both.val), len(cut_both.test)) == (27, 3, 10)
@@ -96,7 +96,7 @@ def test_parts_cut_what_is_missing_and_keep_what_is_given() -> None:
     assert (len(kept.train), len(kept.val), kept.test is given_test) == (36, 4, True)
 
 
-def test_what_is_only_measured_is_not_divided() -> None:
+def test_evaluated_data_is_not_split() -> None:
     rows = ROWS.take(torch.tensor([0, 1, 3]))
     whole = Parts(rows, ("a", "b")).dataset("it", 0.1, undivided=True)
     assert (len(whole.train), len(whole.val), whole.input_shape) == (0, 0, (2,))
@@ -121,7 +121,7 @@ def test_rows_are_divisible_where_dividing_them_works(counts: list[int], can: bo
         Parts(Split(labels[:, None].float(), labels), names).dataset("it", 0.1)
 
 
-def test_of_a_long_tail_it_is_said_how_long_it_is() -> None:
+def test_a_note_names_uneven_classes() -> None:
     counts = torch.tensor([1000, 500, *[1] * 8, *[2] * 4])
     labels = torch.repeat_interleave(torch.arange(len(counts)), counts)
     with refusal("12 of 14 classes", "16 of 1,516 examples", "'c' (1)", "and 7 more", "'other'"):

@@ -274,7 +274,7 @@ def test_the_resolution_is_chosen_from_the_data() -> None:
     assert choose_side([(4, 9), (5, 9)]) == 8
 
 
-def test_what_is_passed_over_is_listed_and_uneven_classes_are_reported(tmp_path: Path) -> None:
+def test_skipped_files_are_listed_and_uneven_classes_noted(tmp_path: Path) -> None:
     write_folder(tmp_path, "a", rows=9)
     write_folder(tmp_path, "z", rows=3)
     (tmp_path / "a" / "bad.png").write_bytes(b"no image")
@@ -353,7 +353,7 @@ def made(folder: Path, content: str) -> None:
         ("a/ b/ z/x2 -y/x1", "'z' (2); 1 file; y/0.png"),
     ],
 )
-def test_what_cannot_work_is_named(tmp_path: Path, content: str, named: str) -> None:
+def test_errors_name_the_cause(tmp_path: Path, content: str, named: str) -> None:
     folder = tmp_path / "pets"
     made(folder, content)
     with refusal("pets", *named.split("; ")):

@@ -27,7 +27,7 @@ def read(*specs: Path) -> Found:
     return read_inputs([str(spec) for spec in specs], SHAPE, None)
 
 
-def test_what_a_folder_or_a_pattern_brings_in_is_noted_and_what_is_named_is_a_problem(mixed: Path) -> None:
+def test_unreadable_files_in_folders_are_noted_and_named_ones_are_errors(mixed: Path) -> None:
     for spec, noted in ((mixed, ["broken"]), (mixed / "*", ["broken", "readme", "empty", "labels", "rows"])):
         names, images, notes, problems = read(spec)
         assert (names, len(images), problems) == ([str(mixed / "0.png")], 1, [])
@@ -85,6 +85,6 @@ def test_a_table_with_odd_cells_of_training_is_read_with_a_note_and_any_other_is
     assert "new.csv, line 41" in str(problem)
 
 
-def test_nothing_to_read_is_said() -> None:
+def test_no_inputs_is_an_error() -> None:
     with refusal("paths"):
         read()

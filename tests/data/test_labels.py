@@ -89,7 +89,7 @@ def test_rows_without_a_class_are_left_out_and_whole_numbers_come_in_their_order
         (("dent", "scratch"), ["none", "dent"], ("dent", "none")),
     ],
 )
-def test_what_is_a_class_to_a_model_is_one_whatever_else_the_table_holds(
+def test_classes_of_a_model_do_not_depend_on_other_rows(
     path: Path, tmp_path: Path, known: tuple[str, ...], labels: list[str], found: tuple[str, ...]
 ) -> None:
     columns, other = labelled(path, AB).columns, write(tmp_path / "other.csv", labels)
@@ -133,7 +133,7 @@ MEASURED = [f"{row / 7:.3f}" for row in range(51)]
         ([f"name {cell}" for cell in MEASURED], "kind", ("at least 3",)),
     ],
 )
-def test_what_cannot_work_is_named(path: Path, labels: list[str], target: str | None, named: tuple[str, ...]) -> None:
+def test_errors_name_the_cause(path: Path, labels: list[str], target: str | None, named: tuple[str, ...]) -> None:
     with refusal("my.csv", *named):
         load(write(path, labels), target=target)
 

@@ -54,7 +54,9 @@ def test_the_unpacked_form_and_the_set_s_own_folder_come_first(tmp_path: Path) -
         ("digits", {"val_fraction": 7.0}, ("val_fraction", "7.0")),
     ],
 )
-def test_what_cannot_be_loaded_is_named(spec: str | Path, options: dict[str, object], named: tuple[str, ...]) -> None:
+def test_errors_name_data_that_cannot_be_loaded(
+    spec: str | Path, options: dict[str, object], named: tuple[str, ...]
+) -> None:
     with refusal(*named):
         load(spec, **options)
 
@@ -101,7 +103,7 @@ def test_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert data_folder("elsewhere") == Path("elsewhere")
 
 
-def test_the_list_says_what_is_here_and_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
+def test_the_list_shows_present_files_and_only_missing_ones_are_fetched(tmp_path: Path) -> None:
     write_cifar(tmp_path)
     listings = {listing.name: listing for listing in list_datasets(tmp_path)}
     assert [name for name, listing in listings.items() if listing.present] == ["digits", "cifar10"]
@@ -112,7 +114,7 @@ def test_the_list_says_what_is_here_and_only_what_is_missing_is_asked_for(tmp_pa
         load("cifar10n-aggregate", data_dir=tmp_path)
 
 
-def test_what_is_missing_is_fetched_into_the_set_s_folder(
+def test_missing_files_are_fetched_into_the_folder_of_the_data_set(
     tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DATASETS, "svhn", replace(DATASETS["svhn"], files=(published(REFUSED),)))
@@ -202,7 +204,7 @@ def test_a_good_file_arrives_whole_and_tells_of_its_progress(tmp_path: Path, hos
     assert left(path.parent) == ["set.bin"]
 
 
-def test_who_comes_second_waits_and_takes_what_the_first_has_fetched(tmp_path: Path, host: str) -> None:
+def test_a_second_process_waits_for_the_first_download(tmp_path: Path, host: str) -> None:
     with ThreadPoolExecutor() as pool:
         paths = list(pool.map(lambda _: fetch(published(f"{host}/good"), tmp_path), range(4)))
     assert {path.read_bytes() for path in paths} == {CONTENT}
@@ -228,7 +230,7 @@ def test_a_partial_file_that_does_not_help_is_dropped(tmp_path: Path, host: str,
     assert fetch(published(f"{host}/{path}"), tmp_path).read_bytes() == CONTENT
 
 
-def test_what_fails_leaves_nothing_and_says_what_to_do_by_hand(tmp_path: Path, host: str) -> None:
+def test_a_failed_download_leaves_nothing_and_names_the_manual_way(tmp_path: Path, host: str) -> None:
     with refusal("set.bin", "checksum"):
         fetch(published(f"{host}/wrong"), tmp_path)
     with refusal("set.bin", "127.0.0.1: ", REFUSED, f"into {tmp_path}"):
@@ -295,7 +297,7 @@ BAD_ARCHIVES = {
 
 
 @pytest.mark.parametrize(("content", "reason"), BAD_ARCHIVES.values(), ids=BAD_ARCHIVES)
-def test_what_is_refused_leaves_nothing_behind(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_refused_archive_leaves_nothing(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "secret.txt").write_text("untouched")
     (tmp_path / "inner").mkdir()
     archive = tmp_path / "inner" / "set.tgz"

@@ -32,7 +32,7 @@ from ricnet.io import short_name, split_target, with_target
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_cells_are_found_whatever_stands_between_them(delimiter: str) -> None:
+def test_cells_are_found_for_every_delimiter(delimiter: str) -> None:
     table = parse_table("a,b\n1, x y \n\n,z\n".replace(",", delimiter), "it")
     assert (table.columns, list(table.lines)) == ({"a": ["1", ""], "b": ["x y", "z"]}, [2, 4])
     taken = table.take([1, 0])
@@ -69,7 +69,7 @@ def test_quotes_commas_and_empty_cells(text: str, columns: dict[str, list[str]],
         ('a,b\n1,"2\n', "it, line 2; quotation mark"),
     ],
 )
-def test_what_is_no_table_is_said(text: str, named: str) -> None:
+def test_errors_name_invalid_tables(text: str, named: str) -> None:
     with refusal(*named.split("; "), kind=TableError):
         parse_table(text, "it")
 
@@ -155,7 +155,7 @@ def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path, monkeypatc
         ("a.jsonl", b"[" * 100_000, ("line 1", "nested")),
     ],
 )
-def test_what_cannot_be_read_is_named(name: str, content: bytes, named: tuple[str, ...], tmp_path: Path) -> None:
+def test_errors_name_unreadable_files(name: str, content: bytes, named: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with refusal(name, *named):
         read_table(tmp_path / name)
@@ -222,7 +222,7 @@ def test_a_table_takes_no_more_memory_than_is_free(
         assert most_read[0] < 1_500_000
 
 
-def test_what_is_estimated_is_about_what_a_table_takes(tmp_path: Path) -> None:
+def test_estimated_memory_is_near_the_real_one(tmp_path: Path) -> None:
     rows = 40_000
     cells = np.random.default_rng(0).normal(size=(rows, 10)).round(6)
     frame = pd.DataFrame(cells, columns=list("abcdefghij")).assign(kind=["u", "v"] * (rows // 2))

@@ -132,7 +132,7 @@ def test_a_folder_of_images_may_hold_captions(tmp_path: Path) -> None:
         ("one", "review", ("one class", "'x'")),
     ],
 )
-def test_what_cannot_work_is_said(tmp_path: Path, target: str, text: str, names: tuple[str, ...]) -> None:
+def test_errors_name_the_cause(tmp_path: Path, target: str, text: str, names: tuple[str, ...]) -> None:
     rows = [f"{each}\t{label}\t\tx" for label, texts in REVIEWS.items() for each in texts]
     path = tmp_path / "it.tsv"
     path.write_text("\n".join(["review\tlabel\tvoid\tone", *rows]), encoding="utf-8")

@@ -110,14 +110,14 @@ def test_texts_have_tf_idf_and_images_nothing(table: Dataset) -> None:
     assert fit_baselines(tokens, even(table)) == ({}, None)
 
 
-def test_after_a_frozen_encoder_they_read_what_it_read(table: Dataset) -> None:
+def test_baselines_read_the_original_inputs_of_a_frozen_encoder(table: Dataset) -> None:
     features = replace(table.train, inputs=torch.zeros(150, 7), shown=table.train.inputs)
     assert torch.equal(as_given(replace(table, train=features)).train.inputs, table.train.inputs)
     photographs = replace(table.train, shown=torch.zeros(150, 3, 8, 8, dtype=torch.uint8))
     assert fit_baselines(replace(table, train=photographs), even(table)) == ({}, None)
 
 
-def test_of_many_rows_a_sample_is_learned_from_and_it_is_said(table: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baselines_use_a_sample_of_many_rows_with_a_note(table: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "WORK", 100 * 4 * 3)
     monkeypatch.setattr(baselines, "FEWEST", 100)
     found, note = fit_baselines(table, even(table))
@@ -194,7 +194,7 @@ def test_a_weighted_mean_has_the_error_of_a_weighted_mean() -> None:
     assert mean_and_error(values[:1]) == (pytest.approx(float(values[0])), None)
 
 
-def test_classes_are_told_apart_as_scikit_learn_says() -> None:
+def test_separation_agrees_with_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     for classes, share in ((2, 0.1), (2, 0.7), (4, 0.1)):
         p = np.array([share] + [(1 - share) / (classes - 1)] * (classes - 1))
@@ -214,7 +214,7 @@ def test_classes_are_told_apart_as_scikit_learn_says() -> None:
     assert (one["roc_auc"], one["average_precision"]) == (None, None)
 
 
-def test_better_is_what_exceeds_its_standard_error() -> None:
+def test_a_better_baseline_exceeds_its_standard_error() -> None:
     def entry(nll: float, advantage: float) -> dict[str, float]:
         return {"nll": nll, "advantage": advantage, "advantage_error": 0.1}
 

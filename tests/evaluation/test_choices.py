@@ -139,7 +139,7 @@ def test_without_mistakes_or_with_few_rows_nothing_is_chosen() -> None:
     assert choose_temperature(*(part[:40] for part in beliefs(0, 9.0))).temperature > 1
 
 
-def test_exits_share_what_they_have_in_common() -> None:
+def test_exits_share_a_common_temperature() -> None:
     """Three exits, all three times too sure: one temperature does. One of them too unsure: one each, shrunk."""
     (first, labels), second, third = beliefs(0, 3.0, 400), *(beliefs(0, 3.0, 400)[0] for _ in range(2))
     common = choose_exit_temperatures([first, second, third], labels)
@@ -368,7 +368,7 @@ def test_words() -> None:
     ]
 
 
-def test_a_reading_stops_as_it_says_and_keeps_the_later_steps() -> None:
+def test_a_reading_sets_the_halting_step_and_keeps_later_steps() -> None:
     values = torch.tensor([[1.0, 1.0], [-0.5, 1.0], [-0.5, 1.0], [0.0, 1.0]])
     path = Trajectory(torch.randn(4, 2, 3).log_softmax(-1), halting_step(values), values)
     assert AS_TRAINED.read(path).halt_step.tolist() == [1, 4]
@@ -407,7 +407,7 @@ def test_the_curve_of_two_examples_by_hand() -> None:
     assert points[3].nll == pytest.approx(-np.log(0.9))
 
 
-def test_without_a_value_the_threshold_is_one_on_what_is_in_doubt() -> None:
+def test_without_a_value_the_threshold_is_on_1_minus_confidence() -> None:
     """Of two examples 0.4 and 0.2 after the first step, 0.4 and 0.1 after the second; the last leaves nothing open."""
     sure = torch.tensor([[0.4, 0.8], [0.6, 0.9], [0.9, 0.9]], dtype=torch.float64)
     path = Trajectory(torch.stack([sure, 1 - sure], -1).log(), torch.tensor([3, 3]), costs=COSTS)
@@ -420,7 +420,7 @@ def test_without_a_value_the_threshold_is_one_on_what_is_in_doubt() -> None:
     assert (chosen.by_confidence, chosen.mean_cost) == (True, 0.625)
 
 
-def test_the_surest_are_told_apart() -> None:
+def test_highest_confidences_are_distinguished() -> None:
     """In single precision the confidence of all four is 1, and their doubt is from e^-20 to e^-26."""
     others = torch.tensor([-20.0, -22.0, -24.0, -26.0])
     path = Trajectory(torch.stack([torch.zeros(4), others], -1).expand(2, 4, 2), torch.full((4,), 2), costs=(0.5, 1.0))
@@ -442,7 +442,7 @@ def test_no_threshold_spends_less_than_the_first_exit_or_more_than_everything(bu
         point_within(operating_points(TWO), budget)
 
 
-def test_where_values_are_tied_nothing_lies_between_and_that_is_said() -> None:
+def test_tied_values_leave_a_gap_in_budgets_which_is_noted() -> None:
     tied = exit_outcome([[0.8, 0.7]] * 3, [[0.5, 0.5]] * 2)
     points = operating_points(tied)
     assert [point.mean_cost for point in points] == [0.25, 1.0]
@@ -451,7 +451,7 @@ def test_where_values_are_tied_nothing_lies_between_and_that_is_said() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 60), st.booleans())
-def test_each_point_is_what_its_threshold_does_and_no_other_threshold_spends_more_of_the_budget(
+def test_each_operating_point_is_reproducible_and_spends_the_most_within_its_budget(
     seed: int, steps: int, n: int, coarse: bool
 ) -> None:
     """Against every threshold there is, written out in numpy; coarse values have many ties."""
@@ -529,7 +529,7 @@ def test_each_step_is_tempered_by_its_own_and_a_shorter_path_by_the_first_ones()
     torch.testing.assert_close(path.until(2).tempered((1.0, 2.0, 4.0)).log_beliefs, soft.log_beliefs[:2])
 
 
-def test_an_evaluation_says_what_right_and_wrong_answers_cost() -> None:
+def test_evaluation_has_the_cost_of_right_and_wrong_answers() -> None:
     entry = report(TWO)  # both go all the way
     assert (entry["mean_cost"], entry["mean_cost_correct"], entry["mean_cost_wrong"]) == (1.0, 1.0, None)
     assert [row["cost"] for row in entry["per_step"]] == list(COSTS)
@@ -541,7 +541,7 @@ def test_an_evaluation_says_what_right_and_wrong_answers_cost() -> None:
     assert "cost" not in plain["per_step"][0]
 
 
-def test_outcomes_are_joined_with_what_steps_cost() -> None:
+def test_joined_outcomes_keep_costs() -> None:
     joined = Outcome.join([TWO, TWO])
     assert joined.cost is not None
     assert joined.cost.tolist() == [1.0] * 4
@@ -552,7 +552,7 @@ def test_a_reading_may_stop_all_at_one_step() -> None:
     assert Reading(step=2).read(path).halt_step.tolist() == [2, 2]
 
 
-def test_what_was_chosen_in_words() -> None:
+def test_choices_in_words() -> None:
     rule = {"max_steps": 3, "reached": True, "halt_threshold": 0.94, "n": 135, "nll": 0.07, "mean_steps": 1.6}
     rule |= {"nll_before": 0.02, "steps_before": 3.0, "mean_cost": 0.49, "by_confidence": False, "kept": True}
     ((free,), (bound,)) = (chosen_words({"fitted": {"halting": rule | {"budget": one}}}) for one in (None, 0.5))

@@ -79,7 +79,7 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path: Path, text: str, says: 
         read_costs(path, NAMES)
 
 
-def test_what_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_or_binary_cost_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "costs.csv"
     with pytest.raises(RicnetError, match="does not exist"):
         read_costs(path, NAMES)

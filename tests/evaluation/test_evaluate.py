@@ -51,7 +51,7 @@ class Scripted(Supervised):
         return Trajectory(BELIEFS[:, rows].log(), halting_step(VALUES[:, rows]), VALUES[:, rows])
 
 
-def test_numbers_at_the_halt_steps_and_their_cost_and_what_each_step_would_have_given(
+def test_report_has_scores_at_the_halt_costs_and_scores_per_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Answers (0.9, 0.1), (0.3, 0.7), (0.2, 0.8): right, right, wrong. Per step, nobody halts."""
@@ -97,7 +97,7 @@ def outcome(with_values: bool) -> Outcome:
     return Outcome.of(path, torch.tensor([0, 0]))
 
 
-def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+def test_saved_predictions_are_read_back(tmp_path: Path) -> None:
     save_predictions({"val": outcome(False), "test": outcome(True)}, tmp_path / "predictions.npz")
     test = read_predictions(tmp_path)
     np.testing.assert_array_equal(test.labels, [0, 0])
@@ -136,7 +136,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, changes: dict[str, np.ndarray |
     assert isinstance(caught.value.__cause__, TypeError if "test_colour" in changes else (ValueError, KeyError))
 
 
-def test_what_is_no_file_of_predictions(tmp_path: Path) -> None:
+def test_invalid_prediction_files_are_refused(tmp_path: Path) -> None:
     with refusal(tmp_path, "predictions.npz"):
         read_predictions(tmp_path)
     for content in (b"", b"no archive"):
@@ -175,7 +175,7 @@ def test_fewer_steps_are_taken_into_account() -> None:
     assert select_validation(FOUND, 0.5, 9) == select_validation(FOUND, 0.5)
 
 
-def test_single_precision_is_compared_as_it_is() -> None:
+def test_thresholds_are_compared_in_single_precision() -> None:
     single = replace(FOUND, step_confidence=torch.full((2, 4), 0.9))
     assert select_validation(single, float(np.float32(0.9)))[0] == 4
 
@@ -184,7 +184,7 @@ def save(folder: Path, found: Outcome) -> None:
     save_predictions({"val": found}, folder / "predictions.npz")
 
 
-def test_the_sentence_says_coverage_and_risk(tmp_path: Path) -> None:
+def test_validation_sentence_has_coverage_and_risk(tmp_path: Path) -> None:
     save(tmp_path, FOUND)
     said = validation_sentence(tmp_path, 0.61, None)
     assert all(fact in said for fact in ("3 of 4", "0.61", "75.0%", "1 of them", "33.3%"))
@@ -193,5 +193,5 @@ def test_the_sentence_says_coverage_and_risk(tmp_path: Path) -> None:
     assert "risk 0.0%" in validation_sentence(tmp_path, 0.61, None)
 
 
-def test_a_model_without_its_predictions_says_so(tmp_path: Path) -> None:
+def test_validation_sentence_without_predictions(tmp_path: Path) -> None:
     assert "are unknown" in validation_sentence(tmp_path, 0.9, None)

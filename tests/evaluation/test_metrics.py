@@ -286,7 +286,7 @@ def test_a_jump_that_lasts_is_reported_until_it_is_the_rule() -> None:
     assert found == [*range(21, 31)]  # at epoch 31 half of the window are jumps: median 5
 
 
-def test_both_at_once_stand_in_one_entry_with_what_they_are_held_against() -> None:
+def test_both_kinds_of_collapse_are_one_entry_with_references() -> None:
     found = collapses(lines([*[0.8] * 20, 0.3], [*[2.0] * 20, 11.0]))
     assert found == [{"epoch": 21, "accuracy": 0.3, "best_accuracy": 0.8, "value_loss": 11.0, "median_value_loss": 2.0}]
     assert collapse_words(found[0]) == (
@@ -301,7 +301,7 @@ def test_archived_curves_keep_some_epochs_only() -> None:
     assert collapses([thinned[0], thinned[-1]]) == []  # nothing was kept of the twenty epochs before
 
 
-def test_what_was_not_measured_is_not_judged() -> None:
+def test_missing_measurements_are_ignored() -> None:
     train = ({}, None, 3, {"accuracy": None, "value_loss": "x"})
     odd: list[Any] = [{}, *({"train": each, "update": "many"} for each in train)]
     assert collapses({"epoch": epoch, **line} for epoch, line in enumerate(odd, start=30)) == []

@@ -49,7 +49,7 @@ def test_the_test_of_counts_merges_rare_bins() -> None:
     assert counts_p_value(np.array([100, 0]), np.array([100, 10])) < 0.01
 
 
-def test_false_alarms_are_as_rare_as_the_level_says() -> None:
+def test_false_alarms_have_the_given_rate() -> None:
     rng = np.random.default_rng(0)
     alarms = sum(any(c.differs for c in compare(summary(rng, 200), summary(rng, 150), 4)) for _ in range(500))
     assert alarms / 500 <= 0.01 + 2 * math.sqrt(0.01 * 0.99 / 500)

@@ -53,7 +53,7 @@ def test_refine_answers_as_the_loss_does() -> None:
     assert len(path.halt_step.unique()) > 2
 
 
-def test_beliefs_are_what_it_would_answer_if_stopped_there() -> None:
+def test_beliefs_are_the_answers_if_stopped_at_each_step() -> None:
     model, (inputs, _) = network(SMALL, policy=100, value=5), batch()
     path = SMALL.refine(model, inputs)
     for steps in range(1, 7):

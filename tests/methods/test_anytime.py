@@ -91,7 +91,7 @@ def test_halts_by_the_value_it_learned_as_ric_does() -> None:
     assert by_confidence.values is None
 
 
-def test_the_cap_holds_and_is_what_confidence_is_compared_with() -> None:
+def test_the_cap_limits_the_compared_confidence() -> None:
     method = Anytime(horizon=6, uniform_mix=0.2, confidence_threshold=0.851)
     model, (inputs, _) = network(method, from_belief=10, policy=1e4), batch()
     path = method.refine(model, inputs)
@@ -100,7 +100,7 @@ def test_the_cap_holds_and_is_what_confidence_is_compared_with() -> None:
     assert replace(method, confidence_threshold=0.849).refine(model, inputs).halt_step.tolist() == [1] * BATCH
 
 
-def test_runs_all_steps_unless_told_how_sure_is_enough() -> None:
+def test_runs_all_steps_without_a_confidence_threshold() -> None:
     model, (inputs, _) = network(SMALL, from_belief=10), batch()
     path = SMALL.refine(model, inputs)
     assert path.halt_step.tolist() == [6] * BATCH

@@ -109,7 +109,7 @@ def test_an_encoder_that_cannot_be_left_early_is_refused():
         divide(nn.Sequential(nn.Linear(5, 4)), "stage")
 
 
-def test_what_is_still_to_be_gained_by_hand():
+def test_remaining_gain_by_hand():
     rewards, values = torch.tensor([0.5, -0.2, 0.3]), torch.tensor([9.0, 1.0, -1.0, 0.0])
     assert torch.allclose(mdp.remaining_gain(rewards, values, stops=False), torch.tensor([0.6, 0.1, 0.3]))
     # the value before the third step is negative: who stops there gains nothing from it
@@ -117,7 +117,7 @@ def test_what_is_still_to_be_gained_by_hand():
 
 
 @pytest.mark.parametrize("price", [0.0, 0.7])
-def test_the_value_of_ric_learns_what_going_on_brings_less_its_price(price):
+def test_the_value_of_ric_learns_the_remaining_gain_minus_its_price(price):
     method = RIC(horizon=3, rollouts=2, compute_price=price, normalize_advantages=False)
     model = network(method)
     rollout = method.roll_out(model, model.context(INPUTS))
@@ -193,7 +193,7 @@ def test_the_closed_form_differentiates_the_expected_gain_of_each_exit():
 
 
 @pytest.mark.parametrize("price", [0.0, 0.7])
-def test_the_value_of_anytime_learns_what_going_on_brings_less_its_price(price):
+def test_the_value_of_anytime_learns_the_remaining_gain_minus_its_price(price):
     """By hand, in the loss itself: the error of a value against what is still to be gained, less the price."""
     method = Anytime(horizon=3, value_coef=0.5, compute_price=price)
     model = network(method)
@@ -257,7 +257,7 @@ def test_unroll_and_inference_see_the_same():
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_who_has_left_enters_no_further_stage_and_answers_as_if_all_had_gone_on(name):
+def test_halted_examples_enter_no_further_stage_and_keep_their_answers(name):
     method = preset("fast", name, FACTS).method
     if hasattr(method, "horizon"):
         method = replace(method, horizon=3)
@@ -332,7 +332,7 @@ def test_sl_is_as_sure_as_the_temperature_of_each_exit_leaves_it():
         assert torch.equal(seen, before)
 
 
-def test_sl_leaves_where_it_is_exactly_as_sure_as_asked():
+def test_sl_halts_at_exactly_the_threshold():
     made = Steps(torch.zeros(2, 3, CLASSES), torch.tensor([[0.5, 0.25, 0.125], [0.25] * 3]), torch.ones(2, 3).bool())
     model = network(Supervised())
     assert Supervised(confidence_threshold=0.75).at_exits(model).goes_on(made)[0].tolist() == [True, False, False]

@@ -65,7 +65,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-def test_without_halting_every_step_is_made_and_who_stopped_is_still_told(rows: list[int]) -> None:
+def test_without_halting_all_steps_are_made_and_halting_steps_reported(rows: list[int]) -> None:
     model, inputs = network(), torch.randn(4, 7).double()
     path = method([1, 2, 3, 99]).refine(model, inputs)
     assert rows == [4] * STEPS
@@ -85,7 +85,7 @@ def test_halted_examples_leave_the_pool_and_keep_their_last_belief(rows: list[in
             torch.testing.assert_close(halted.log_beliefs[time, row], expected)
 
 
-def test_nobody_is_asked_once_all_have_stopped(rows: list[int]) -> None:
+def test_no_step_is_made_after_all_have_halted(rows: list[int]) -> None:
     path = method([2, 1, 2]).refine(network(), torch.randn(3, 7).double(), halt=True)
     assert rows == [3, 2]
     assert path.steps == STEPS
@@ -163,7 +163,7 @@ def test_every_method_heeds_the_clock(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_who_is_nan_answers_nan_and_nobody_else_does(name: str) -> None:
+def test_a_nan_example_does_not_affect_others(name: str) -> None:
     changes = {"value_coef": 0.5} if name == "anytime" else {}
     made = METHODS[name](**changes)
     model = made.build(Backbone(nn.Linear(7, 8), (7,)), CLASSES)
@@ -174,7 +174,7 @@ def test_who_is_nan_answers_nan_and_nobody_else_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("made", [RIC(horizon=4), Anytime(horizon=4, value_coef=0.5)])
-def test_the_first_value_stops_nobody_without_exits(made: RIC | Anytime) -> None:
+def test_the_first_value_is_not_used_without_exits(made: RIC | Anytime) -> None:
     """It is asked before a step that is always made."""
     model, inputs = network(), torch.randn(BATCH, 7).double()
     values = made.refine(model, inputs).values
@@ -230,7 +230,7 @@ def test_the_last_step_is_not_followed_by_a_shrink() -> None:
     assert refinement.asked == ["advance 0"]
 
 
-def test_walks_that_join_write_to_their_own_columns() -> None:
+def test_joined_refinements_write_to_their_own_columns() -> None:
     """As the server's stages do: two groups, one a step behind the other, in one record."""
     model, inputs, counting = network(), torch.randn(5, 7).double(), method([1, 3, 2, 3, 1])
     expected = counting.refine(model, inputs, halt=True)

@@ -277,7 +277,7 @@ def test_hyper_parameters_that_cannot_be_are_refused_by_name(
     ],
     ids=lambda method: method.name,
 )
-def test_learns_to_tell_apart_what_can_be_told_apart(method: Method[Any]) -> None:
+def test_learns_separable_classes(method: Method[Any]) -> None:
     """Two Gaussians; ACT learns to be quick too, and PonderNet to halt as its prior does."""
     labels = torch.randint(2, (128,))
     inputs = torch.randn(128, 2) * 0.3 + (2 * labels[:, None] - 1)

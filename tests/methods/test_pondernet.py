@@ -64,7 +64,7 @@ def test_the_gradient_moves_probability_to_the_step_that_surprises_less(monkeypa
     assert value.grad.flatten().tolist() == pytest.approx([(math.log(2) - math.log(4 / 3)) / 4, 0])
 
 
-def test_beta_weighs_the_kl_and_metrics_are_what_their_names_say() -> None:
+def test_beta_weighs_the_kl_and_metrics_by_their_definitions() -> None:
     model, (inputs, labels) = network(), batch()
     (plain, metrics), (heavy, _) = (replace(SMALL, beta=b).loss(model, model, inputs, labels) for b in (0.0, 2.0))
     path = SMALL.refine(model, inputs)

@@ -77,7 +77,7 @@ def test_the_estimate_of_the_variants_contains_algorithm_1(label_baseline: bool)
     assert general.own_advantages.abs().max() == 0
 
 
-def test_metrics_are_what_their_names_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_by_their_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
     model, snapshot, (inputs, labels) = network(), network(), batch()
     rollout = SMALL.roll_out(snapshot, snapshot.context(inputs))
     monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
@@ -104,7 +104,7 @@ def test_metrics_are_what_their_names_say(monkeypatch: pytest.MonkeyPatch) -> No
         assert metrics[name].item() == pytest.approx(value.item(), rel=1e-5, abs=1e-7), name
 
 
-def test_reward_floor_limits_what_one_sample_can_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reward_floor_limits_the_cost_of_one_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (inputs, labels) = network(), batch()
     rollout = SMALL.roll_out(model, model.context(inputs))
     hopeless = rollout._replace(log_actions=torch.full_like(rollout.log_actions, -500.0))
@@ -352,6 +352,6 @@ def noise(method: RIC) -> float:
     return float((draws - draws.mean(0)).square().sum((1, 2)).mean().sqrt() / draws.mean(0).norm())
 
 
-def test_the_gradient_of_fast_depends_on_what_was_drawn() -> None:
+def test_the_gradient_of_fast_depends_on_the_samples() -> None:
     method = replace(FAST, horizon=5, value_coef=0.0)
     assert noise(method) > 3 * noise(as_kind(method, ClosedForm))

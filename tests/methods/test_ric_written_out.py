@@ -187,7 +187,7 @@ def test_a_minibatch_in_parts_is_judged_as_a_whole(changes: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_what_is_rolled_out_depends_on_the_snapshot_alone(parts: int) -> None:
+def test_roll_outs_depend_on_the_snapshot_only(parts: int) -> None:
     """Its encoder too: networks with other weights are judged by the same beliefs."""
     snapshot, inputs, labels = network(), torch.randn(BATCH, 5).double(), torch.tensor([0, 1, 2, 1])
     batches = list(zip(inputs.chunk(parts), labels.chunk(parts), strict=True))

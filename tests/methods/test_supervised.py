@@ -39,9 +39,7 @@ def smoothed(log_beliefs: Tensor, labels: Tensor) -> Tensor:
         ),
     ],
 )
-def test_loss_is_the_cross_entropy_of_what_is_believed(
-    method: Supervised, believed: Callable[[Tensor], Tensor]
-) -> None:
+def test_loss_is_the_cross_entropy_of_the_belief(method: Supervised, believed: Callable[[Tensor], Tensor]) -> None:
     model, (inputs, labels) = network(method), batch()
     beliefs = believed(model(inputs))
     loss, _ = method.loss(model, model, inputs, labels)

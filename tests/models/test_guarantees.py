@@ -170,7 +170,7 @@ def test_thresholds_for_budgets_are_tested_from_expensive_to_cheap(model: Classi
     assert [each.threshold for each in exits.tested] == [-0.1, 0.03, 0.3]
 
 
-def test_a_model_that_is_exactly_as_sure_as_asked_halts() -> None:
+def test_a_model_halts_at_exactly_the_threshold() -> None:
     path = Trajectory(torch.tensor([[[0.0, -40.0]], [[0.0, -40.0]]]), torch.tensor([1]), costs=(0.5, 1.0))
     found = Calibration.of(path, path.halt_step, torch.tensor([0]))
     assert found.stops(Supervised(confidence_threshold=1.0)).tolist() == [1]

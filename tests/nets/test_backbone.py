@@ -93,7 +93,7 @@ def test_the_one_vector_an_input_is_found(output: Any) -> None:
         (None, "NoneType with no tensor"),
     ],
 )
-def test_where_it_would_be_a_guess_a_sentence_says_what_is_needed(output: Any, named: str) -> None:
+def test_an_ambiguous_output_is_refused_with_advice(output: Any, named: str) -> None:
     with refusal("(batch, size)", named):
         as_embedding(output)
 

@@ -53,7 +53,7 @@ def test_unknown_and_unfit_encoders_are_named(name: str, shape: tuple[int, ...],
         ("timm:resnet18", {"freeze": True}, True),
     ],
 )
-def test_what_was_trained_before_is_pretrained(name: str, options: dict[str, bool], pretrained: bool) -> None:
+def test_hf_timm_and_frozen_encoders_are_pretrained(name: str, options: dict[str, bool], pretrained: bool) -> None:
     assert EncoderOptions(name, **options).pretrained is pretrained
 
 

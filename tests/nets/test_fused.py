@@ -41,7 +41,7 @@ SHAPES = pytest.mark.parametrize(("outputs", "stride"), [(16, 1), (32, 1), (32, 
 
 @torch.no_grad()
 @SHAPES
-def test_what_is_asked_of_cudnn_makes_a_block(outputs: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_convolutions_compute_a_block(outputs: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a cuDNN that computes in float64, on any machine."""
 
     def add_relu(x: Tensor, weight: Tensor, added: Tensor, alpha: float, *rest: Any) -> Tensor:
@@ -58,7 +58,7 @@ def test_what_is_asked_of_cudnn_makes_a_block(outputs: int, stride: int, monkeyp
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("channels_last", [False, True])
 @SHAPES
-def test_a_fused_block_does_what_its_parts_do(outputs: int, stride: int, channels_last: bool) -> None:
+def test_a_fused_block_equals_its_parts(outputs: int, stride: int, channels_last: bool) -> None:
     block = lived_in(BasicBlock(16, outputs, stride, nn.ReLU)).cuda()
     layout = torch.channels_last if channels_last else torch.contiguous_format
     x = torch.randn(5, 16, 8, 8, device="cuda").to(memory_format=layout)

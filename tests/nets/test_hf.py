@@ -129,7 +129,7 @@ def test_code_that_comes_with_a_checkpoint_is_never_run(copied: Path) -> None:
     assert not (copied / "exploded").exists()
 
 
-def test_only_what_describes_the_network_reaches_transformers() -> None:
+def test_only_settings_of_the_network_reach_transformers() -> None:
     """Declared keys, and numbers under older ones; at any depth nothing that names code."""
     asked = {"attn_implementation": "a/b", "_experts_implementation": "a/b", "quantization_config": {"bits": 4}}
     part = {"hidden_size": 8, "auto_map": {}, **asked}

@@ -60,7 +60,7 @@ def hub() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def test_no_configuration_makes_the_hub_be_asked(hub: tuple[str, list[str]], tmp_path: Path) -> None:
+def test_no_configuration_causes_a_request_to_the_hub(hub: tuple[str, list[str]], tmp_path: Path) -> None:
     address, asked = hub
     minimum = pytest.importorskip("transformers.utils.import_utils").KERNELS_MIN_VERSION
     layer = tmp_path / "stub" / "kernels" / "layer"

@@ -19,7 +19,7 @@ from ricnet.nets.pretrained import read_hf, read_timm, rebuild, timm_source
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")
 
 
-def test_scales_and_normalises_as_the_checkpoint_says(resnet: Path) -> None:
+def test_scales_and_normalises_by_the_checkpoint(resnet: Path) -> None:
     images = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)
     mean, std = (torch.tensor(PROCESSOR[name]).view(3, 1, 1) for name in ("image_mean", "image_std"))
     network = transformers.AutoModel.from_pretrained(resnet).eval()
@@ -28,7 +28,7 @@ def test_scales_and_normalises_as_the_checkpoint_says(resnet: Path) -> None:
         torch.testing.assert_close(read_hf(resnet)(images), expected)
 
 
-def test_resizes_to_what_the_checkpoint_reads(resnet: Path) -> None:
+def test_resizes_to_the_size_of_the_checkpoint(resnet: Path) -> None:
     encoder, small = read_hf(resnet), torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8)
     larger = F.interpolate(small.float(), (16, 16), mode="bicubic")
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_texts_do_not_depend_on_their_padding(tmp_path: Path) -> None:
         assert encoder(torch.zeros(1, 4, dtype=torch.int64)).isfinite().all()
 
 
-def test_it_is_built_again_from_what_config_json_says(resnet: Path) -> None:
+def test_rebuilt_from_config_json(resnet: Path) -> None:
     encoder = read_hf(resnet)
     entry = json.loads(json.dumps(encoder.architecture.to_json()))
     again = rebuild(architecture_from_json(entry, "config.json"), encoder.state_dict(), "a file")

@@ -110,7 +110,7 @@ def _through(stages, seen):
 
 
 @torch.no_grad()
-def test_a_text_says_the_same_beside_longer_ones(tmp_path: Path) -> None:
+def test_a_text_does_not_depend_on_longer_texts_in_its_batch(tmp_path: Path) -> None:
     blocks = divide(checkpoint(tmp_path, "bert"), "block")
     alone = torch.cat([all_features(blocks, text[text != 0][None]) for text in TEXTS])
     torch.testing.assert_close(all_features(blocks, TEXTS), alone, atol=1e-4, rtol=1e-3)
@@ -137,7 +137,7 @@ def test_layers_that_are_more_than_their_list_are_refused(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["bert", "vit", "resnet"])
 @pytest.mark.parametrize("name", ["ric", "supervised"])
-def test_who_has_left_enters_no_further_layer(kind: str, name: str, tmp_path: Path) -> None:
+def test_halted_examples_enter_no_further_layer(kind: str, name: str, tmp_path: Path) -> None:
     encoder, method = checkpoint(tmp_path, kind), METHODS[name]()
     inputs = inputs_of(encoder)
     model = built(method, encoder, inputs)
@@ -169,7 +169,7 @@ def built(method, reader, rows):
 
 @pytest.mark.parametrize("kind", ["bert", "vit", "resnet"])
 @pytest.mark.parametrize("name", ["anytime", "supervised"])
-def test_what_is_known_answers_and_costs_as_the_layers_do(kind: str, name: str, tmp_path: Path) -> None:
+def test_cached_features_give_the_same_answers_and_costs(kind: str, name: str, tmp_path: Path) -> None:
     encoder, method = checkpoint(tmp_path, kind), METHODS[name]()
     inputs = inputs_of(encoder)
     stand_in = known(encoder, tuple(inputs.shape[1:]), "block")
@@ -183,7 +183,7 @@ def test_what_is_known_answers_and_costs_as_the_layers_do(kind: str, name: str, 
     )
 
 
-def test_costs_are_those_of_texts_and_not_of_what_fills_them_up(tmp_path: Path) -> None:
+def test_costs_do_not_count_padding(tmp_path: Path) -> None:
     encoder = checkpoint(tmp_path, "bert")
     flops = known(encoder, (9,), "block").flops
     assert (example_input(encoder, (9,)) != encoder.architecture.pad).all()

@@ -41,7 +41,7 @@ def test_a_card_says_that_training_collapsed(run: RunRecord) -> None:
     assert "collapsed" not in model_card(run.config, run.data, "ada/digits", run)
 
 
-def test_names_that_strangers_choose_break_neither_yaml_nor_markdown(make_run: MakeRun) -> None:
+def test_untrusted_names_are_escaped_in_yaml_and_markdown(make_run: MakeRun) -> None:
     names = ["<script>", "a: b", "---", "*x*", "|", "# y", "`", "[l](u)", "'", '"']
     run = read_run(make_run(data='/x/my: "data"', class_names=names, network=NETWORK, optimization=COURSE))
     card = model_card(run.config, run.data, "ada/odd", run)
@@ -58,7 +58,7 @@ def test_a_thousand_classes_are_counted(make_run: MakeRun) -> None:
     assert "It knows 1000 classes" in card
 
 
-def test_what_was_not_measured_is_not_said(run: RunRecord) -> None:
+def test_a_card_without_measurements(run: RunRecord) -> None:
     stepping = run.config | {"method": {"name": "ric", "horizon": 4}}
     card = model_card(stepping, run.data, "ada/digits", None)
     assert "no measurements of this model" in card
@@ -69,7 +69,7 @@ def test_what_was_not_measured_is_not_said(run: RunRecord) -> None:
     assert "## Recipe" not in card
 
 
-def test_each_kind_is_described_as_what_it_is(run: RunRecord) -> None:
+def test_each_kind_of_data_is_described(run: RunRecord) -> None:
     stepping = run.config | {"method": {"name": "ric", "horizon": 4}}
     rows = model_card(stepping, run.data | {"input_shape": [7]}, "ada/wine", None)
     assert header_of(rows)["pipeline_tag"] == "tabular-classification"

@@ -266,7 +266,7 @@ def test_the_gallery_goes_from_the_first_exit_to_the_last(leaver: RunGroup) -> N
     assert headings == ["All the way" if step == STEPS else f"Exit {step}" for step in steps]
 
 
-def test_a_card_says_what_it_took(leaver: RunGroup) -> None:
+def test_a_card_has_steps_and_compute(leaver: RunGroup) -> None:
     examples = leaver.first.examples
     assert examples is not None
     html = gallery_html([leaver])

@@ -43,7 +43,7 @@ def test_examples_that_cannot_be_are_refused(make_run: MakeRun, change: dict[str
         read_run(path)
 
 
-def test_what_a_run_lacks_is_named(make_run: MakeRun, tmp_path: Path) -> None:
+def test_errors_name_missing_files_of_a_run(make_run: MakeRun, tmp_path: Path) -> None:
     with refusal("nowhere"):
         read_run(tmp_path / "nowhere")
     path = make_run()
@@ -55,7 +55,7 @@ def test_what_a_run_lacks_is_named(make_run: MakeRun, tmp_path: Path) -> None:
         read_run(path)
 
 
-def test_what_may_stand_in_a_file() -> None:
+def test_allowed_values_of_a_file() -> None:
     """A run that diverged wrote its loss down, and must be read nevertheless; a setting is one value."""
     assert all(map(is_share, [0, 1, 0.5]))
     assert not any(map(is_share, [-0.1, 1.1, None]))
@@ -80,7 +80,7 @@ def test_rows_come_back_from_their_columns(first: dict[str, Any], count: int) ->
     assert to_rows(to_columns(alike)) == alike
 
 
-def test_what_a_row_does_not_have_is_not_made_up() -> None:
+def test_missing_values_of_a_row_stay_missing() -> None:
     rows = [{"epoch": 1, "val": {"nll": 2.0}}, {"epoch": 2}]
     assert to_columns(rows) == {"epoch": [1, 2], "val.nll": [2.0, None]}
     assert to_rows(to_columns(rows)) == rows

@@ -89,7 +89,7 @@ def test_nothing_is_loaded_from_elsewhere(comparison_page: str) -> None:
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', comparison_page)) <= set(found.ids)
 
 
-def test_strings_from_strangers_are_escaped(make_run: MakeRun, tmp_path: Path) -> None:
+def test_untrusted_strings_are_escaped(make_run: MakeRun, tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     names = [evil, '" onload="x', "--><i>", *"3456789"]
     run = read_run(make_run(class_names=names, tabular=True, data=evil, encoder="$css", **{evil: evil}))
@@ -222,7 +222,7 @@ FITTED = {
 }
 
 
-def test_what_validation_data_chose_is_on_the_page(make_run: MakeRun) -> None:
+def test_choices_on_validation_data_are_on_the_page(make_run: MakeRun) -> None:
     path = make_run() / "evaluation.json"
     raw = json.loads(path.read_text())
     rewrite(path, lambda evaluation: evaluation.update(raw=raw, fitted=FITTED))
@@ -280,7 +280,7 @@ def test_a_collapse_is_marked_in_tables_and_explained_below(make_run: MakeRun) -
     assert seeds == ["0", "1", "0", "1 †"]
 
 
-def test_the_page_says_how_much_of_the_network_it_took(make_run: MakeRun) -> None:
+def test_the_page_has_the_share_of_compute(make_run: MakeRun) -> None:
     group = groups_of(add_costs(make_run()))[0]
     mean = f"{100 * group.first.test['mean_cost']:.0f}"
     cells = "</td><td>".join(f"{share}\N{NO-BREAK SPACE}%" for share in (mean, 21, 43))

@@ -29,7 +29,7 @@ def test_a_run_is_read_back_with_its_answers_at_the_halt(make_run: MakeRun) -> N
     assert (one_pass.iterative, one_pass.examples.values) == (False, None)
 
 
-def test_what_a_run_says_of_itself(make_run: MakeRun) -> None:
+def test_attributes_of_a_run_record(make_run: MakeRun) -> None:
     run = read_run(make_run(data="my/leaves", label_noise=0.4))
     assert (run.derived_from, run.seconds, run.halt_threshold) == (None, 61.0, 0)
     assert run.task == ("my/leaves", 0.4, 300)
@@ -61,7 +61,9 @@ def labels_of(*folders: Path) -> list[str]:
         ([{}, {}], ["RIC, run0", "RIC, run1"]),
     ],
 )
-def test_labels_say_what_differs(make_run: MakeRun, settings: list[dict[str, Any]], labels: list[str]) -> None:
+def test_labels_name_the_settings_that_differ(
+    make_run: MakeRun, settings: list[dict[str, Any]], labels: list[str]
+) -> None:
     assert labels_of(*(make_run(f"run{i}", **each) for i, each in enumerate(settings))) == labels
 
 
@@ -154,7 +156,9 @@ def test_runs_alike_in_all_but_the_seed_are_one_system(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_makes_a_system(tmp_path: Path, settings: list[dict[str, Any]], sizes: list[int]) -> None:
+def test_runs_that_differ_in_seed_are_one_system(
+    tmp_path: Path, settings: list[dict[str, Any]], sizes: list[int]
+) -> None:
     folders = [write_run(tmp_path / str(seed), seed=seed, **each) for seed, each in enumerate(settings)]
     assert [len(group.runs) for group in groups_of(*folders)] == sizes
 
@@ -235,7 +239,7 @@ def test_weights_of_a_collapsed_run_are_marked_and_its_training_is_named_once(ma
         *([{"epoch": 1, "accuracy": 0.1}], [{"epoch": 1, "value_loss": "9", "median_value_loss": 1}]),
     ],
 )
-def test_collapses_that_somebody_changed_are_refused(make_run: MakeRun, stored: Any) -> None:
+def test_invalid_collapses_are_refused(make_run: MakeRun, stored: Any) -> None:
     folder = make_run()
     rewrite(folder / "config.json", lambda header: header.update(collapses=stored))
     with refusal("config.json", "collapses"):

@@ -181,7 +181,7 @@ def test_means_and_differences(spelled: Comparison) -> None:
     assert ece == ["RIC − SL", "digits", "ECE", "−0.020 ± 0.004", "< 0.001", "−0.030 to 0.000", "better"]
 
 
-def test_captions_say_what_the_numbers_are(found: Comparison, tmp_path: Path) -> None:
+def test_captions_explain_the_numbers(found: Comparison, tmp_path: Path) -> None:
     """And claim no interval and no bold where there is none."""
     for said in ("95 % Student-t interval over seeds", "digits, n = 300", "15 bins", "Bold: better than SL"):
         assert said in results_caption(found)
@@ -222,7 +222,7 @@ def test_the_terminal_names_the_data_only_where_it_differs(spelled: Comparison) 
 HOSTILE = "50 % of_a\\b & {c} #1 $x$ ~^ <i> |pipe| *star* [red]"
 
 
-def test_strangers_names_do_no_harm(spelled: Comparison) -> None:
+def test_untrusted_names_are_escaped(spelled: Comparison) -> None:
     for comparison in (spelled, renamed(spelled, HOSTILE)):
         rows = [line for line in markdown(comparison).splitlines() if line.startswith("|")]
         assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [11] * 4 + [8] * 4

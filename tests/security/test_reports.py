@@ -126,7 +126,7 @@ def test_arrays_that_claim_to_be_vast(table_run: Path, copy: Path) -> None:
 
 
 @pytest.mark.parametrize("field", [("config", "data"), ("config", "method", "name"), ("data", "class_names")])
-def test_what_a_terminal_would_obey_is_not_shown(copy: Path, field: tuple[str, ...]) -> None:
+def test_control_characters_are_not_printed(copy: Path, field: tuple[str, ...]) -> None:
     entry = json.loads((copy / "config.json").read_text())
     part = entry
     for key in field[:-1]:

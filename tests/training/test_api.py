@@ -26,7 +26,7 @@ from ricnet.training.trainer import isolated_rng
 SHORT: dict[str, Any] = {"method": "supervised", "epochs": 2, "width": 0.1, "device": "cpu"}
 
 
-def test_it_says_what_the_command_line_says_in_parameters(
+def test_errors_name_parameters_instead_of_flags(
     dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ricnet.train(replace(dataset, notes=("Mind the gap.",)), out=tmp_path, batch_size=16, **SHORT)
@@ -52,7 +52,7 @@ def test_one_number_is_no_numbers(dataset: Dataset, tmp_path: Path, capsys: pyte
     assert "96 rows of 1 number, " in capsys.readouterr().err
 
 
-def test_a_batch_that_nobody_asked_for_is_made_to_fit_and_kept_on_resuming(
+def test_a_preset_batch_size_is_lowered_to_fit_and_kept_on_resuming(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -66,7 +66,7 @@ def test_a_batch_that_nobody_asked_for_is_made_to_fit_and_kept_on_resuming(
     assert (tmp_path / "a" / "evaluation.json").is_file()
 
 
-def test_what_did_not_fit_is_noted_also_for_an_encoder_of_ones_own(
+def test_a_lowered_batch_size_is_noted_for_custom_encoders_too(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speed, "free_bytes", lambda _device: 2**20)
@@ -161,7 +161,7 @@ def test_numbers_of_numpy_are_numbers(dataset: Dataset) -> None:
     assert type(config.optimization.epochs) is int
 
 
-def test_in_memory_it_learns_what_a_run_with_a_folder_learns_and_writes_nothing(
+def test_training_in_memory_equals_training_in_a_folder(
     dataset: Dataset, finished: Callable[[str], RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_in_memory_it_learns_what_a_run_with_a_folder_learns_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_in_memory_what_stops_it_names_no_file(dataset: Dataset, stop_after: Callable[[int], None]) -> None:
+def test_errors_in_memory_name_no_file(dataset: Dataset, stop_after: Callable[[int], None]) -> None:
     config = configured(dataset, "supervised", epochs=30, batch_size=16, lr=1e38, optimizer="sgd", clip=None)
     with refusal("epoch", "lr") as caught:
         train_in_memory(config, dataset, CPU)
@@ -216,7 +216,7 @@ class Dropping(nn.Module):
         return self.dropout(self.layer(rows))
 
 
-def test_the_seed_decides_what_a_users_own_encoder_draws(
+def test_the_seed_determines_draws_of_a_custom_encoder(
     dataset: Dataset, tmp_path: Path, stop_after: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, encoder = configured(dataset, "supervised", encoder="custom"), Dropping()
@@ -233,9 +233,7 @@ def test_the_seed_decides_what_a_users_own_encoder_draws(
         assert_same_weights(tmp_path / name, tmp_path / "whole")
 
 
-def test_too_little_memory_is_said_in_a_sentence(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_memory_is_a_ricnet_error(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
 
@@ -261,9 +259,7 @@ def test_too_little_memory_is_said_in_a_sentence(
         ({"rollouts": 1}, {"rollouts": 1, "label_baseline": False}),
     ],
 )
-def test_what_a_preset_chose_gives_way_to_what_is_asked_for(
-    given: dict[str, Any], settled: dict[str, Any], classes: int
-) -> None:
+def test_given_settings_override_the_preset(given: dict[str, Any], settled: dict[str, Any], classes: int) -> None:
     rows = Split(torch.randn(90, 4), torch.arange(90) % classes)
     dataset = Dataset("rows", rows, rows, rows, tuple(f"class {k}" for k in range(classes)))
     method = configure(dataset, "ric-on-policy", "fast", **given).method
@@ -299,9 +295,7 @@ def test_passes_that_are_given_take_the_place_of_the_updates_of_a_preset(dataset
     assert (method.passes_per_snapshot, method.updates_per_snapshot) == (2, None)
 
 
-def test_a_retired_preset_is_a_method_for_one_version_and_says_so(
-    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_retired_preset_is_deprecated(dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, method in (("on-policy", "ric-on-policy"), ("closed-form", "ric-closed-form"), ("snapshots", "ric")):
         assert configure(dataset, "ric", name) == configure(dataset, None, name)
         assert configure(dataset, None, name).method.name == method

@@ -80,7 +80,7 @@ def test_an_old_entry_by_hand(settings: dict[str, Any], expected: dict[str, Any]
     assert modern_method({"name": "supervised", **settings}) == {"name": "supervised", **settings}
 
 
-def test_what_no_version_wrote_is_still_refused() -> None:
+def test_invalid_archived_files_are_refused() -> None:
     entry = read_json(ARCHIVED / "fast" / "config.json")["config"]
     with refusal("old.json", "unheard_of"):
         from_json(entry | {"method": entry["method"] | {"unheard_of": 1}}, "old.json")

@@ -84,7 +84,7 @@ def test_a_belief_that_is_held_keeps_the_temperature_of_its_own_step(dataset: Da
     torch.testing.assert_close(path.at(4), path.final)
 
 
-def test_what_is_written_is_what_is_loaded_and_measured(folder: RunFolder, model: Classifier) -> None:
+def test_stored_thresholds_are_loaded_and_measured(folder: RunFolder, model: Classifier) -> None:
     rule, fit = json.loads(folder.halting.read_text()), json.loads(folder.calibration.read_text())
     assert len(fit["temperature"]) == 4
     assert model.temperature == tuple(fit["temperature"])
@@ -150,7 +150,7 @@ def test_a_budget_below_the_first_exit_is_refused_before_training(dataset: Datas
         build_model(with_exits(dataset, budget=0.01), dataset.input_shape, len(dataset.class_names))
 
 
-def test_a_model_without_exits_or_value_says_that_a_budget_means_nothing_to_it(dataset: Dataset) -> None:
+def test_a_budget_is_refused_without_exits_or_value(dataset: Dataset) -> None:
     plain, _ = train_in_memory(configure(dataset, "ric", "fast", epochs=1, horizon=2), dataset, CPU)
     with pytest.raises(RicnetError, match=r"^budget=0.4 .* exits='stage'"):  # in Python no flags are named
         plain.with_budget(0.4)
@@ -206,7 +206,7 @@ def test_supervised_learning_that_was_trained_for_a_budget_is_measured_loaded_an
     assert model.with_budget(1.0).method.confidence_threshold is None
 
 
-def test_a_confidence_of_ones_own_is_asked_of_tempered_beliefs_too(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_given_confidence_is_compared_with_tempered_beliefs(dataset: Dataset, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     config = with_exits(dataset, "supervised", steps_per_exit=1, confidence_threshold=0.6)
     run(config, dataset, folder, CPU)
@@ -221,7 +221,7 @@ def test_a_confidence_of_ones_own_is_asked_of_tempered_beliefs_too(dataset: Data
     assert float(raw.cost.mean()) == pytest.approx(measured["raw"]["test"]["mean_cost"])
 
 
-def test_a_method_says_itself_how_it_keeps_a_threshold(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_defines_how_it_applies_a_threshold(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RIC, "stopping_by", lambda self, threshold, _: replace(self, gamma=-1 / (threshold - 1)))
     threshold = model.budgets[-1].halt_threshold
     assert threshold < 0

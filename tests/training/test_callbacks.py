@@ -202,7 +202,7 @@ def test_an_error_while_a_callback_takes_its_state_back_surfaces_as_it_is(
 
 
 @pytest.mark.parametrize(("given", "named"), [(Count, "the class Count"), (print, "builtin_function")])
-def test_what_is_no_callback_is_refused(given: Any, named: str) -> None:
+def test_invalid_callbacks_are_refused(given: Any, named: str) -> None:
     with refusal("callbacks", named, "ricnet.Callback"):
         train_in_folder(Request("nowhere", {}, device="cpu", callbacks=[Count(), given]))
 
@@ -289,7 +289,7 @@ def test_patience_counts_from_the_best_epoch(patience: int | None, epoch: int, e
         assert begun.stop == ended.stop == (ends and bool(best))
 
 
-def test_patience_does_not_take_back_what_another_asked_for() -> None:
+def test_patience_does_not_reset_stop() -> None:
     asked = SimpleNamespace(stop=True, epoch=1)
     Patience(None, Selection()).on_epoch_end(asked, {"epoch": 1})
     assert asked.stop
@@ -417,7 +417,7 @@ def test_divergence_is_reported_and_the_last_good_state_kept(
 
 
 @pytest.mark.parametrize("epochs", [0, 2])
-def test_the_next_run_is_told_that_the_last_one_diverged_or_takes_its_place(
+def test_a_new_run_is_refused_or_replaces_a_diverged_one(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
 ) -> None:
     """Weights of a good epoch are not replaced unasked; without any there is nothing to keep."""
@@ -499,7 +499,7 @@ def test_a_collapse_stands_in_its_epochs_and_once_in_the_terminal(dataset: Datas
 
 @pytest.mark.usefixtures("collapsing")
 @pytest.mark.parametrize(("stop", "told"), [(6, ""), (7, ""), (10, "epoch 3")])
-def test_a_resumed_run_knows_the_best_accuracy_and_what_it_told(
+def test_a_resumed_run_keeps_best_accuracy_and_notes(
     dataset: Dataset, tmp_path: Path, stop: int, told: str, stop_after: Callable[[int], None]
 ) -> None:
     stop_after(stop)
@@ -527,7 +527,7 @@ def test_resuming_reads_past_damaged_lines(dataset: Dataset, tmp_path: Path, sto
     assert list(folder.metrics_lines()) == []
 
 
-def test_the_average_follows_the_weights_as_said(dataset: Dataset) -> None:
+def test_the_average_follows_the_weights(dataset: Dataset) -> None:
     """By hand: the share of the new weights is 9 / (9 + n) at update n, until that falls below 1 − average."""
     learner = trainer(dataset, average=0.75)
     expected = {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}

@@ -36,7 +36,7 @@ def own_encoder(config: Config) -> Config:
     return replace(config, network=replace(config.network, encoder="custom"))
 
 
-def test_the_announcement_says_what_is_learned_from_what(dataset: Dataset) -> None:
+def test_the_announcement_names_method_data_and_device(dataset: Dataset) -> None:
     said = announcement(of_epochs(3), dataset, CPU)
     assert all(fact in said for fact in ("RIC (ric): ", "96 rows of 4 numbers", "3 classes", "mlp", "3 epochs", "cpu"))
     assert "1 epoch," in announcement(of_epochs(1), dataset, CPU)
@@ -48,7 +48,7 @@ def images_of(dataset: Dataset) -> Dataset:
     return replace(dataset, train=train, augmentation=PHOTOGRAPHS)
 
 
-def test_on_a_cpu_it_is_said_what_would_be_faster(dataset: Dataset, tmp_path: Path) -> None:
+def test_on_a_cpu_a_hint_names_faster_settings(dataset: Dataset, tmp_path: Path) -> None:
     config = of_epochs(500)
     patient = replace(config, optimization=replace(config.optimization, patience=9))
     cases = (
@@ -100,7 +100,7 @@ def test_lines_beyond_the_limit_are_counted() -> None:
     assert console.limited([3 * long, "a"], 4, "x") == [3 * long, "(1 more in x)"]
 
 
-def test_an_unfinished_run_is_told_from_a_model_without_evaluation(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_distinguished_from_a_model_without_evaluation(tmp_path: Path) -> None:
     def said(epochs: int, folder: Path | None = tmp_path) -> list[str]:
         config = of_epochs(epochs)
         return unfinished(Classifier(config, config.method, torch.nn.Identity(), (4,), ("a", "b"), folder=folder))
@@ -146,7 +146,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         (20, 7.2, None, False),
     ],
 )
-def test_who_would_wait_long_is_told_once_what_is_faster(
+def test_the_hint_for_long_runs_is_printed_once(
     clock: Clock, updates: int, seconds: float, faster: str | None, told: bool
 ) -> None:
     """The first updates of a hundred, each of which takes so many seconds."""
@@ -226,7 +226,7 @@ def said(config: Config, dataset: Dataset, nll: list[float] | None = None, **par
         (LONG, None, {"test": GOOD | {"nll_gain": 0.03}}, ("nothing", "1,000 test", "0.030 ± 0.020", "--epochs 20")),
     ],
 )
-def test_advice_says_what_was_seen_and_what_to_change(
+def test_advice_has_evidence_and_a_setting_to_change(
     config: Config,
     nll: list[float] | None,
     splits: dict[str, Any],
@@ -251,7 +251,7 @@ def test_rare_classes_are_no_reason_to_say_that_nothing_was_learned(dataset: Dat
     assert "0.100 ± 0.100" in hint
 
 
-def test_what_chance_explains_is_no_evidence(dataset: Dataset) -> None:
+def test_differences_within_noise_give_no_hint(dataset: Dataset) -> None:
     """Few rows say nothing of whether something was learned."""
     nothing = GOOD | {"nll_gain": 0.01, "nll_gain_error": 0.2}
     assert any("learned nothing" in hint for hint in said(LONG, dataset, test=nothing))
@@ -262,7 +262,7 @@ def test_what_chance_explains_is_no_evidence(dataset: Dataset) -> None:
     )
 
 
-def test_a_run_that_was_meant_to_be_short_is_not_told_to_be_longer(dataset: Dataset) -> None:
+def test_short_runs_get_no_hint_to_train_longer(dataset: Dataset) -> None:
     bad = BOLD | {"nll_gain": 0.0}
     assert said(of_epochs(2), dataset, [1.0, 0.1], train=bad, val=bad, test=bad) == []
     assert len(said(of_epochs(SHORT), dataset, train=bad, val=bad, test=bad)) == 2

@@ -236,7 +236,7 @@ def test_evaluation_is_gathered_exactly(together_and_alone: Path) -> None:
         assert all(np.allclose(left[name], right[name], atol=1e-6) for name in left.files)
 
 
-def test_what_they_say_to_each_other(together_and_alone: Path) -> None:
+def test_communication_between_processes(together_and_alone: Path) -> None:
     first, second = (read(together_and_alone / f"spoken {rank}") for rank in range(2))
     assert (first["own"], second["own"]) == ([[0], [3]], [[1, 2], [4, 5]])
     assert (first["collected"], second["collected"]) == ([0, 1], [1])
@@ -279,7 +279,7 @@ def torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(value))
 
 
-def test_torchrun_says_who_is_who(torchrun: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_come_from_torchrun(torchrun: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert launched() == Processes(1, 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -294,7 +294,7 @@ def test_torchrun_says_who_is_who(torchrun: None, monkeypatch: pytest.MonkeyPatc
         launched()
 
 
-def test_a_lost_process_is_one_sentence_and_other_errors_are_what_they_are(
+def test_a_lost_process_is_a_ricnet_error_and_other_errors_pass(
     torchrun: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
@@ -393,7 +393,7 @@ def test_torchrun_is_stopped_killed_and_resumed_with_nothing_lost(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_said_by_a_job_of_several_processes(tmp_path: Path) -> None:
+def test_errors_of_several_processes(tmp_path: Path) -> None:
     for arguments, message in (
         (["digits", "--batch-size", "3"], "raise --batch-size"),
         (["nowhere"], "No data set is called 'nowhere'"),

@@ -207,7 +207,7 @@ def test_a_run_needs_nothing_but_its_folder(
     assert np.array_equal(moved.predict_proba(images), model.predict_proba(images))
 
 
-def test_what_is_evaluated_is_what_is_answered(frozen: Path) -> None:
+def test_evaluation_agrees_with_answers(frozen: Path) -> None:
     """Training saw features only; the whole model says the same of the images they were made of."""
     data, stored = coloured(), np.load(frozen / "predictions.npz")
     answers = ricnet.load(frozen).predict_proba(data.test.inputs)
@@ -290,7 +290,7 @@ def test_it_is_exported_as_one_file(frozen: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exits", ["none", "block"])
-def test_while_features_are_read_the_model_can_be_asked(
+def test_the_model_can_answer_while_features_are_computed(
     exits: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By another thread: an estimator is, where folds or members of a vote are."""
@@ -355,7 +355,7 @@ def test_photos_are_read_at_the_size_of_the_checkpoint(
     )
 
 
-def test_after_a_frozen_encoder_comes_what_a_table_gets_at_a_lower_rate(checkpoint: Path) -> None:
+def test_a_frozen_encoder_gets_the_recipe_of_tables_at_a_lower_rate(checkpoint: Path) -> None:
     config = configure(coloured(), "ric", "fast", CPU, encoder=f"hf:{checkpoint}")
     assert config.network.freeze
     table = replace(coloured(), train=Split(torch.zeros(20, 4), coloured().train.labels))

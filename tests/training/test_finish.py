@@ -145,7 +145,7 @@ def test_fast_fits_on_validation_data_and_paper_does_not() -> None:
     assert stripped(fast) == replace(fast, **RAW)
 
 
-def test_what_was_chosen_is_what_was_measured_and_said(fitted: RunFolder) -> None:
+def test_reported_results_use_the_chosen_calibration(fitted: RunFolder) -> None:
     evaluation, rule = read(fitted.evaluation), read(fitted.halting)
     val = evaluation["val"]
     assert val["nll"] == pytest.approx(read(fitted.calibration)["nll_after"], abs=1e-6)
@@ -210,7 +210,7 @@ def test_server_file_and_shared_folder_stop_as_was_chosen(limited: Path, tmp_pat
     assert (network.steps, network.method.halt_threshold, network.temperature) == (3, -0.25, 1.5)
 
 
-def test_an_unfinished_run_answers_as_trained_and_a_damaged_one_says_so(limited: Path) -> None:
+def test_an_unfinished_run_is_uncalibrated_and_a_damaged_one_refused(limited: Path) -> None:
     folder = RunFolder(limited)
     for content in ('{"halt_threshold": "low", "max_steps": 3}', '{"halt_threshold": 0.1, "max_steps": 0}', None):
         if content:

@@ -44,7 +44,7 @@ def fail_at(number: int, place: str, error: BaseException, patch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("place", "number"), STAGES)
 @pytest.mark.parametrize("full", [False, True])
-def test_whatever_write_is_the_last_the_run_goes_on(
+def test_a_run_resumes_after_a_kill_at_any_write(
     dataset: Dataset,
     tmp_path: Path,
     finished: Callable[[str], RunFolder],

@@ -179,7 +179,7 @@ def test_a_checkpoint_holds_no_weights_that_an_update_has_just_broken(tmp_path: 
     assert RunFolder(tmp_path).read_state()["update"] == 1
 
 
-def test_resuming_what_diverged_says_so_again_and_keeps_the_best_weights(
+def test_a_resumed_diverged_run_diverges_again_and_keeps_the_best_weights(
     tmp_path: Path, after_update: Callable[..., None]
 ) -> None:
     dataset = clouds(3)

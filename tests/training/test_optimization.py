@@ -71,7 +71,7 @@ def test_parts_that_are_too_thin_are_refused() -> None:
         refuse_thin_parts(Shard(5), 3)
 
 
-def test_the_rate_warms_up_and_falls_by_a_cosine_to_where_it_is_told() -> None:
+def test_the_rate_warms_up_and_falls_by_a_cosine_to_lr_end() -> None:
     factors = [rate_factor(u, total=12, warmup=2, schedule="cosine") for u in range(12)]
     assert factors[:3] == pytest.approx([0.5, 1.0, 1.0])
     assert factors[7] == pytest.approx(0.5)
@@ -138,7 +138,7 @@ def test_a_state_saved_on_a_gpu_is_restored_with_the_settings_of_a_cpu() -> None
 Finished = Callable[[str], RunFolder]
 
 
-def test_only_what_is_recorded_and_long_is_compiled_unasked(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_only_long_recorded_runs_are_compiled(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = trainer(dataset, "ric")
     for worth, recorded, expected in ((9, True, True), (9, False, False), (10, True, False)):
         monkeypatch.setattr("ricnet.training.optimization.WORTH_COMPILING", worth)

@@ -16,7 +16,7 @@ CIFAR = Facts(rows=45_000, classes=10, side=32)
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rows", [2, 5, 142, 1437, 4999, 5000, 49_999, 50_000, 200_000, 2_000_000])
-def test_tables_stop_by_validation_nll_whatever_the_method(rows: int, method: str) -> None:
+def test_tables_stop_by_validation_nll_for_every_method(rows: int, method: str) -> None:
     config = preset("fast", method, Facts(rows, 3, 0))
     settings = config.optimization
     assert (settings.select, settings.patience is not None, settings.average > 0) == ("nll", True, True)
@@ -76,7 +76,7 @@ def test_batches_leave_few_rows_over() -> None:
         assert rows % size <= rows / 10
 
 
-def test_few_images_get_batches_that_divide_them_whatever_the_method() -> None:
+def test_few_images_get_even_batches_for_every_method() -> None:
     for method in METHODS:
         assert preset("fast", method, PHOTOS).optimization.batch_size == 30
         assert preset("fast", method, replace(PHOTOS, rows=203)).optimization.batch_size == 29
@@ -95,7 +95,7 @@ def test_a_cpu_gets_a_network_and_epochs_that_it_trains_in_minutes() -> None:
         assert on_cpu.method == on_gpu.method
 
 
-def test_a_network_that_is_named_comes_at_its_own_width() -> None:
+def test_a_named_encoder_keeps_its_width() -> None:
     for facts in (PHOTOS, replace(PHOTOS, device="cpu"), Facts(9_000, 10, 28, "cpu")):
         chosen = preset("fast", None, facts).network
         assert preset("fast", None, replace(facts, encoder="resnet34")).network == EncoderOptions("resnet34")
@@ -121,7 +121,7 @@ def test_tables_and_tiny_images_are_small_enough_for_any_device(side: int) -> No
         ("snapshots", "act", ("preset", "snapshots", "method", "act")),
     ],
 )
-def test_unknown_names_are_answered_with_those_that_are_known(name: str, method: str, named: tuple[str, ...]) -> None:
+def test_errors_about_unknown_names_list_known_ones(name: str, method: str, named: tuple[str, ...]) -> None:
     with refusal(*named):
         preset(name, method, TYPICAL)
 
@@ -148,7 +148,7 @@ def test_images_choose_the_epoch_by_nll_after_temperature_and_tables_by_nll() ->
     assert preset("fast", "anytime", Facts(1_000, 3, 0)).optimization.select == "nll"
 
 
-def test_fast_preset_is_what_the_docs_say() -> None:
+def test_fast_preset_agrees_with_the_docs() -> None:
     config, few = preset("fast", None, CIFAR), preset("fast", None, DIGITS)
     own = {"clip": None, "cutout": 8, "average": 0.999, "select": "calibrated"}
     assert config.optimization == Optimization(
@@ -216,7 +216,7 @@ def test_few_photographs_are_learned_from_as_many_and_few_tiny_images_are_not() 
     assert preset("fast", "supervised", PHOTOS).method == METHODS["supervised"]()
 
 
-def test_few_rows_of_a_frozen_encoders_features_have_a_recipe_of_their_own() -> None:
+def test_few_features_have_their_own_recipe() -> None:
     few = replace(PHOTOS, encoder="timm:resnet50", device="cpu")
     many, table = replace(few, rows=5_000), Facts(rows=270, classes=5, side=0)
     config = preset("fast", None, few)

@@ -97,7 +97,7 @@ def frame() -> pd.DataFrame:
     return passengers(300)
 
 
-def test_every_door_has_the_same_recipe(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_cli_api_and_estimators_have_the_same_recipe(frame: pd.DataFrame, tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "a.csv.gz", index=False)
     quick = {"epochs": 1, "device": "cpu"}
     by_frame = ricnet.train(frame, target="Survived", out=tmp_path / "a", **quick)
@@ -127,7 +127,7 @@ def test_balanced_classes_are_answered_more_often(frame: pd.DataFrame, tmp_path:
     assert even.predict_proba(rare)[:, 1].mean() > plain + 0.15
 
 
-def test_what_a_frame_lacks_is_said(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_errors_name_missing_parts_of_a_frame(frame: pd.DataFrame, tmp_path: Path) -> None:
     with refusal("the data frame", "target"):
         ricnet.train(frame, out=tmp_path / "a")
     model = ricnet.train(frame, target="Survived", method="supervised", epochs=1, out=tmp_path / "a", device="cpu")

@@ -106,7 +106,7 @@ def test_other_methods_have_nothing_to_compile() -> None:
 INPUTS = torch.arange(60.0).view(20, 3)
 
 
-def test_what_fits_is_indexed_where_it_is_and_what_does_not_comes_batch_after_batch(
+def test_inputs_are_indexed_on_the_device_if_they_fit_else_fed_in_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resident = Feed(INPUTS, CPU, 2)
@@ -120,7 +120,7 @@ def test_what_fits_is_indexed_where_it_is_and_what_does_not_comes_batch_after_ba
         assert streaming.staged is place
 
 
-def test_a_gpu_holds_what_leaves_it_room_and_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_fit_on_a_gpu_if_enough_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, meta = torch.device("cuda"), torch.device("meta")
     monkeypatch.setattr(speed, "free_bytes", lambda _: 2 * INPUTS.nbytes)
     assert speed.fits(INPUTS, gpu)

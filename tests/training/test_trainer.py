@@ -118,7 +118,7 @@ def test_a_finished_run_goes_on_to_more_epochs_bit_for_bit(dataset: Dataset, met
     assert read(short / "config.json") == read(long / "config.json")
 
 
-def test_what_cannot_go_on_says_why_and_stays_as_it_was(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_resumed_is_refused_and_unchanged(dataset: Dataset, tmp_path: Path) -> None:
     changes = {"method": "supervised", "width": 0.1, "baselines": False, "epochs": 2}
     waved, level, warm = (tmp_path / name for name in ("waved", "level", "warm"))
     ricnet.train(dataset, out=waved, **changes, **LEVEL | {"schedule": "cosine"})
@@ -153,7 +153,7 @@ def test_a_second_signal_is_no_longer_caught() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_run_is_never_overwritten_unless_told(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_run_is_overwritten_only_on_request(dataset: Dataset, tmp_path: Path) -> None:
     config, folder = configured(dataset, "supervised"), RunFolder(tmp_path / "run")
     folder.begin(config, dataset, CPU)
     with refusal(folder.path, "resume"):
@@ -194,7 +194,7 @@ def test_training_in_bf16_on_a_cpu_learns_too(dataset: Dataset, tmp_path: Path) 
     assert trained(dataset, tmp_path, precision="bf16", epochs=30, width=0.5)["test"]["accuracy"] > 0.7
 
 
-def test_any_module_is_an_encoder_which_is_left_alone_and_wanted_back(dataset: Dataset, tmp_path: Path) -> None:
+def test_any_module_can_be_the_encoder_and_is_needed_to_load(dataset: Dataset, tmp_path: Path) -> None:
     module, inputs = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh()), dataset.test.inputs[:5]
     before = module[0].weight.clone()
     model = ricnet.train(dataset, encoder=module, out=tmp_path / "run", epochs=2, horizon=3, device="cpu")
@@ -266,7 +266,7 @@ def test_weights_reach_the_loss_with_their_rows_and_are_one_on_average(
 
 
 @pytest.mark.parametrize("method", ["ric", "act"])
-def test_who_counts_for_nothing_is_not_learned(dataset: Dataset, method: str, tmp_path: Path) -> None:
+def test_rows_of_weight_0_are_not_learned(dataset: Dataset, method: str, tmp_path: Path) -> None:
     """The third class, which is then hardly ever answered."""
     train = dataclasses.replace(dataset.train, weights=(dataset.train.labels != 2).float())
     trained(dataclasses.replace(dataset, train=train), tmp_path, method, epochs=8, lr=0.05, select="last")
@@ -312,9 +312,7 @@ def test_the_state_has_the_entries_that_older_versions_wrote(dataset: Dataset) -
         ({}, None),
     ],
 )
-def test_a_state_that_the_run_cannot_have_reached_is_told(
-    dataset: Dataset, change: dict[str, Any], named: str | None
-) -> None:
+def test_an_impossible_state_is_refused(dataset: Dataset, change: dict[str, Any], named: str | None) -> None:
     learner = trainer(dataset, average=0.9, epochs=5)
     why = impossible(learner, RunFolder(OLD).read_state() | change)
     assert why is None if named is None else named in str(why)

@@ -58,7 +58,7 @@ ROWS = "It reads rows of {columns} numbers, in the order and units of its traini
 
 
 def model_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, run: RunRecord | None) -> str:
-    """`config` and `data` as in config.json; `run` is None if this model was not evaluated."""
+    """The card in Markdown. `config` and `data` are as in config.json; `run` is None if the model was not evaluated."""
     kind = "image" if len(data["input_shape"]) == 3 else "text" if _text(data) else "row"
     source = Path(config["data"]).name
     title = DATA_TITLES.get(source, short(source, TABLE))

@@ -129,10 +129,10 @@ class Contrast:
 @dataclass(frozen=True)
 class Comparison:
     systems: tuple[RunGroup, ...]
-    """In the order given."""
+    """Systems in the order given."""
     contrasts: tuple[Contrast, ...] = ()
     note: str = ""
-    """Why differences are not tested, if they are not."""
+    """The reason if differences are not tested."""
 
     @property
     def runs(self) -> list[RunRecord]:

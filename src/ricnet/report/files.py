@@ -1,6 +1,6 @@
 """Reads the files of a run (a folder, or a JSON file of scripts/archive_results.py) and checks their contents.
 
-Files may come from strangers: every entry that a report uses is checked for its type and range.
+Files are untrusted: every entry that a report uses is checked for its type and range.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Writes the HTML report of one run or a comparison: results, figures and examples, settings, command to repeat it.
 
-The page is self-contained, without scripts. Names and settings may come from strangers: every string is escaped.
+The page is self-contained, without scripts. Names and settings are untrusted: every string is escaped.
 """
 
 import re

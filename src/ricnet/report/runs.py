@@ -1,4 +1,4 @@
-"""Finished runs as a report sees them: one record per run, groups of runs that differ only in their seed."""
+"""Finished runs for reports: one record per run, and groups of runs that differ only in their seed."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -33,7 +33,7 @@ class Difference:
     mean: float
     half_width: float | None
     p_value: float | None
-    """Two-sided; None for a single pair or if all pairs differ by the same amount."""
+    """Two-sided p value; None for a single pair or if all pairs differ by the same amount."""
     n: int
 
 

@@ -1,6 +1,6 @@
 """Tables of runs, systems, differences and classes, for the terminal and as Markdown, LaTeX, CSV and HTML.
 
-Bold: among runs the best score of a column, among systems what is shown to be better than the reference.
+Bold marks the best score of a column among runs; among systems, scores that are shown to be better than the reference.
 """
 
 import math
@@ -183,7 +183,7 @@ def markdown_safe(text: str) -> str:
 def results_grid(comparison: Comparison) -> Grid:
     """One row per system, a second one without calibration if it was calibrated, then the baselines.
 
-    Bold is, with several seeds, what is shown to be better than the reference, else the best on the same data.
+    With several seeds, bold marks scores shown to be better than the reference; else the best on the same data.
     """
     metrics, seeds = comparison.metrics, comparison.has_seeds
     groups = [each for group in comparison.systems for each in (group, group.raw) if each is not None]

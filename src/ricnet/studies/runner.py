@@ -240,7 +240,7 @@ def dataset_of(config: Config, data_dir: Path | None) -> Dataset:
 
 
 def execute(jobs: Sequence[Job], workers: int, console: Console) -> list[str]:
-    """Do all jobs; returns a message for each that failed."""
+    """Do all jobs; return a message for each failed job."""
     if workers > 1:
         return _execute_parallel(jobs, workers, console)
     problems = []
@@ -376,7 +376,7 @@ def _stop_with_parent(parent: int) -> None:
 
 def _perform_quietly(job: Job) -> str | None:
     if _no_more_jobs is not None and _no_more_jobs.is_set():
-        return f"{job.folder.name}: not begun"
+        return f"{job.folder.name}: not started"
     return perform(job, Console(quiet=True))
 
 

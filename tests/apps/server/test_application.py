@@ -43,7 +43,7 @@ def test_answers_are_those_of_the_model(client: httpx.Client, digits: Classifier
         assert set(said) == {"input", "answer", "confidence", "steps", "top"}
 
 
-def test_it_says_what_ric_predict_says(
+def test_the_server_answers_as_ric_predict(
     client: httpx.Client, digits: Classifier, inputs: torch.Tensor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "0.png"
@@ -188,7 +188,7 @@ def test_bodies_of_the_wrong_kind(client: httpx.Client) -> None:
         refused(client.post("/v1/predict", content=b"--y\r\nnothing", headers={"content-type": kind}), 422)
 
 
-def test_what_is_not_there(client: httpx.Client) -> None:
+def test_unknown_paths_are_404(client: httpx.Client) -> None:
     assert "/nothing" in refused(client.get("/nothing"), 404)
     assert "/v1/predict does not accept GET" in refused(client.get("/v1/predict"), 405)
     assert "/v1/examples/999" not in refused(client.get("/v1/examples/999.png"), 404)
@@ -206,7 +206,7 @@ def test_requests_that_arrive_together_are_counted(numbers_client: httpx.Client)
     assert after["model_seconds"] > before["model_seconds"]
 
 
-def test_openapi_tells_what_there_is(client: httpx.Client) -> None:
+def test_openapi_describes_the_routes(client: httpx.Client) -> None:
     spec = client.get("/openapi.json").json()
     assert set(spec["paths"]) == {"/v1/predict", "/v1/model", "/v1/examples", "/healthz"}
     route = spec["paths"]["/v1/predict"]["post"]

@@ -60,7 +60,7 @@ def start(batcher: Batcher, watched: Watched, first: Question) -> None:
     assert watched.entered.wait(10)
 
 
-def test_what_waits_is_answered_together_and_each_gets_its_own(watched: Watched, inputs: torch.Tensor) -> None:
+def test_waiting_requests_are_batched_and_get_their_own_answers(watched: Watched, inputs: torch.Tensor) -> None:
     batcher = Batcher(watched, max_batch=64)
     questions = [Question(inputs[i : i + 1 + i % 2]) for i in range(6)]
     start(batcher, watched, questions[0])
@@ -77,7 +77,7 @@ def test_what_waits_is_answered_together_and_each_gets_its_own(watched: Watched,
         assert torch.allclose(together.final, alone.final, atol=1e-5)
 
 
-def test_those_who_ask_for_something_else_wait_for_their_turn(watched: Watched, inputs: torch.Tensor) -> None:
+def test_requests_with_other_options_are_not_batched_together(watched: Watched, inputs: torch.Tensor) -> None:
     batcher = Batcher(watched, max_batch=4)
     one = inputs[:1]
     start(batcher, watched, Question(one))
@@ -115,7 +115,7 @@ def test_deadlines_allow_for_the_response(watched: Watched, inputs: torch.Tensor
     batcher.close()
 
 
-def test_a_failure_is_told_and_survived(digits: Classifier, inputs: torch.Tensor) -> None:
+def test_an_error_reaches_the_client_and_the_thread_continues(digits: Classifier, inputs: torch.Tensor) -> None:
     batcher = Batcher(digits, max_batch=4)
     with pytest.raises(Exception, match="shape"):
         batcher.ask(Question(inputs[:, :, :5])).result(10)
@@ -127,7 +127,7 @@ def test_a_failure_is_told_and_survived(digits: Classifier, inputs: torch.Tensor
         batcher.ask(Question(inputs[:1]))
 
 
-def test_a_model_that_does_not_end_keeps_nobody_from_ending(watched: Watched, inputs: torch.Tensor) -> None:
+def test_a_stuck_model_does_not_block_shutdown(watched: Watched, inputs: torch.Tensor) -> None:
     batcher = Batcher(watched, max_batch=4)
     start(batcher, watched, Question(inputs[:1]))
     batcher.close(timeout=0.05)
@@ -138,7 +138,7 @@ def test_a_model_that_does_not_end_keeps_nobody_from_ending(watched: Watched, in
     batcher.close()
 
 
-def test_who_has_gone_is_not_answered(watched: Watched, inputs: torch.Tensor) -> None:
+def test_cancelled_requests_are_not_answered(watched: Watched, inputs: torch.Tensor) -> None:
     batcher = Batcher(watched, max_batch=4)
     start(batcher, watched, Question(inputs[:1]))
     gone = Question(inputs[:1], max_steps=2)
@@ -153,7 +153,7 @@ def test_who_has_gone_is_not_answered(watched: Watched, inputs: torch.Tensor) ->
     st.lists(st.tuples(st.integers(1, 5), st.sampled_from([None, 1, 2]), st.booleans(), st.booleans()), max_size=20),
     st.integers(1, 12),
 )
-def test_everyone_is_chosen_once_and_none_is_passed_by_forever(asked: list[tuple[Any, ...]], most: int) -> None:
+def test_every_request_is_chosen_exactly_once(asked: list[tuple[Any, ...]], most: int) -> None:
     waiting = deque(Question(torch.zeros(n, 1), steps, trace, 1.0 if late else None) for n, steps, trace, late in asked)
     everyone, seen = list(waiting), []
     while waiting:
@@ -222,7 +222,7 @@ def finish(stages: Stages) -> dict[Question, Trajectory]:
     return answers
 
 
-def test_whoever_is_at_a_stage_goes_on_together_and_each_gets_its_own(exits: Classifier, images: torch.Tensor) -> None:
+def test_inputs_at_a_stage_are_batched_and_get_their_own_answers(exits: Classifier, images: torch.Tensor) -> None:
     expected = exits.refine(images)
     takes = expected.halt_step
     stages = Stages(exits, room=60)
@@ -264,7 +264,7 @@ def test_supervised_learning_goes_by_stages_too(images: torch.Tensor) -> None:
         assert ask(client, images[0], max_steps=1)["steps"] == 1
 
 
-def test_budgets_share_a_stage_and_each_gets_what_it_would_alone(either: Classifier, images: torch.Tensor) -> None:
+def test_requests_with_different_budgets_share_a_stage(either: Classifier, images: torch.Tensor) -> None:
     """The server's own rule is with a value to take two steps of the three that there are, without one a budget."""
     own = either
     if own.method.halts_by_value:
@@ -286,9 +286,7 @@ def test_budgets_share_a_stage_and_each_gets_what_it_would_alone(either: Classif
     assert [stage for stage, _ in groupby(looks, key=lambda look: look[0])] == [0, 1, 2], "all budgets together"
 
 
-def test_two_requests_with_two_budgets_at_once_get_what_each_would_alone(
-    either: Classifier, images: torch.Tensor
-) -> None:
+def test_simultaneous_budgets_do_not_affect_each_other(either: Classifier, images: torch.Tensor) -> None:
     spent = [point.mean_cost for point in either.budgets]
     asked = [{"budget": budget, **more} for more in ({}, {"trace": True}, {"max_steps": 2}) for budget in spent[::8]]
     with serving(either) as client, ThreadPoolExecutor(8) as clients:
@@ -304,7 +302,7 @@ def test_two_requests_with_two_budgets_at_once_get_what_each_would_alone(
 
 
 @pytest.mark.parametrize("method", [RIC(horizon=3), Anytime(horizon=3, value_coef=0.5), Supervised()])
-def test_who_is_nan_gets_nan_and_not_the_answer_of_another(method: Method[Any]) -> None:
+def test_a_nan_input_gets_nan_and_no_other_answer(method: Method[Any]) -> None:
     """It was in the same place before."""
     config = Config(method=method, network=EncoderOptions("mlp", exits="block"))
     model, backbone = build_model(config, (5,), 4)
@@ -332,14 +330,14 @@ def test_a_budget_is_refused_before_an_image_is_decoded(exits: Classifier) -> No
     assert sent.json()["error"].startswith("budget")
 
 
-def test_a_model_without_exits_says_that_a_budget_means_nothing_to_it(numbers_client: httpx.Client) -> None:
+def test_a_budget_is_refused_without_exits(numbers_client: httpx.Client) -> None:
     sent = numbers_client.post("/v1/predict", json={"features": [0.0] * 4, "budget": 0.5})
     assert sent.status_code == 422
     assert "exits='stage'" in sent.json()["error"]
     assert numbers_client.get("/v1/model").json()["budgets"] is None
 
 
-def test_nobody_is_passed_over_forever(exits: Classifier, images: torch.Tensor) -> None:
+def test_every_stage_is_chosen_eventually(exits: Classifier, images: torch.Tensor) -> None:
     stages = Stages(exits, room=200)
     hard = Question(images[exits.refine(images).halt_step == 3][:1])
     stages.enter([hard])
@@ -351,7 +349,7 @@ def test_nobody_is_passed_over_forever(exits: Classifier, images: torch.Tensor) 
     assert hard in answered
 
 
-def test_a_server_answers_as_python_does_and_says_what_it_cost(exits: Classifier, images: torch.Tensor) -> None:
+def test_a_server_answers_as_python_with_the_cost(exits: Classifier, images: torch.Tensor) -> None:
     batcher = Batcher(exits, max_batch=8)
     questions = [Question(images[row : row + 1 + row % 3]) for row in range(0, 50, 2)]
     questions += [Question(images[:2], trace=True), Question(images[:2], max_steps=2), Question(images[:4])]
@@ -367,7 +365,7 @@ def test_a_server_answers_as_python_does_and_says_what_it_cost(exits: Classifier
     assert batcher.tally.inputs == sum(len(question.inputs) for question in questions)
 
 
-def test_a_failure_is_told_to_those_under_way_and_survived(
+def test_an_error_at_the_stages_reaches_all_requests_there(
     exits: Classifier, images: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batcher = Batcher(exits, max_batch=4)
@@ -386,7 +384,7 @@ def test_a_failure_is_told_to_those_under_way_and_survived(
     batcher.close(timeout=20.0)
 
 
-def test_clients_hear_where_it_left_and_what_it_cost(exits: Classifier, images: torch.Tensor) -> None:
+def test_responses_have_exit_and_cost(exits: Classifier, images: torch.Tensor) -> None:
     assert exits.folder is not None
     measured = json.loads((exits.folder / "evaluation.json").read_text())["test"]
     with serving(exits) as client:
@@ -398,7 +396,7 @@ def test_clients_hear_where_it_left_and_what_it_cost(exits: Classifier, images: 
         assert image["cost"] == pytest.approx(model["costs"][image["steps"] - 1])
 
 
-def test_what_was_measured_is_not_said_of_another_budget(exits_run: Path) -> None:
+def test_test_results_are_null_with_another_budget(exits_run: Path) -> None:
     with serving(ricnet.load(exits_run).with_budget(0.8)) as client:
         model = client.get("/v1/model").json()
     assert (model["budget"], model["test"]) == (0.8, None)

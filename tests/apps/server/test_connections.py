@@ -180,7 +180,7 @@ def test_a_stalled_client_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch
         assert server.stop() < 3
 
 
-def test_what_has_arrived_is_answered_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrived_requests_are_answered_at_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "STALLED_SECONDS", 0.1)
     with running() as server, server.connect(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n") as line:
         server.get()
@@ -217,7 +217,7 @@ def limited(most_files: int, log: Path, *arguments: object) -> Iterator[tuple[su
             process.kill()
 
 
-def test_many_silent_connections_silence_nobody(digits_run: Path, tmp_path: Path) -> None:
+def test_silent_connections_do_not_block_others(digits_run: Path, tmp_path: Path) -> None:
     """More than the process can have files open; some of them with half a request."""
     log = tmp_path / "log"
     served = limited(128, log, "serve", digits_run, "--port", "0", "--device", "cpu")
@@ -291,7 +291,7 @@ def test_bodies_that_are_too_large(client: httpx.Client) -> None:
     assert "1 MB" in refused(client.post("/v1/predict", content=pieces(), headers=as_json), 413)
 
 
-def test_who_is_not_served_elsewhere(client: httpx.Client) -> None:
+def test_other_sites_cannot_read_or_frame_the_page(client: httpx.Client) -> None:
     """No other site may read answers, or show the page in a frame of its own."""
     response = client.get("/", headers={"origin": "https://elsewhere.example"})
     assert not [name for name in response.headers if name.startswith("access-control")]
@@ -310,7 +310,7 @@ def test_a_full_house_and_a_stalled_guest(features: Classifier, monkeypatch: pyt
         assert client.post("/v1/predict", json={"features": [1, 2, 3, 4]}).status_code == 200
 
 
-def test_who_is_refused_takes_up_no_place(features: Classifier) -> None:
+def test_refused_requests_do_not_count_as_in_progress(features: Classifier) -> None:
     """Their bodies are still awaited, for seconds, when others come."""
 
     def status() -> int:

@@ -144,7 +144,7 @@ def test_the_value_is_drawn_and_where_it_crosses(visit: Any, client: httpx.Clien
     assert page.locator("#step").input_value() == "4"
 
 
-def test_a_wrong_file_is_told_in_words_and_the_next_one_works(
+def test_a_wrong_file_shows_an_error_and_the_next_one_works(
     visit: Any, client: httpx.Client, inputs: torch.Tensor
 ) -> None:
     page = visit(client)
@@ -193,7 +193,7 @@ def test_a_slow_line_and_a_change_of_mind(visit: Any, client: httpx.Client, inpu
     assert len(held) == 1
 
 
-def test_a_server_that_is_gone_is_told(visit: Any, client: httpx.Client) -> None:
+def test_a_stopped_server_shows_an_error(visit: Any, client: httpx.Client) -> None:
     page = visit(client)
     answered(page)
     page.route("**/v1/predict", lambda route: route.abort())
@@ -294,7 +294,7 @@ def test_motion_is_short_and_can_be_skipped(visit: Any, digits: Classifier) -> N
         assert page.locator("#play").inner_text() == "Play"
 
 
-def test_who_wants_no_motion_gets_none(visit: Any, client: httpx.Client) -> None:
+def test_reduced_motion_is_respected(visit: Any, client: httpx.Client) -> None:
     page = visit(client)
     page.locator("#stage").wait_for()
     assert page.locator("#play").inner_text() == "Play"

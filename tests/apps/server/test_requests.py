@@ -50,7 +50,7 @@ SHAPE = (1, 8, 8)
         ("{", "the body is not valid JSON ("),
     ],
 )
-def test_what_is_wrong_is_named_as_the_client_wrote_it(body: str, place: str) -> None:
+def test_errors_name_fields_as_in_the_request(body: str, place: str) -> None:
     with pytest.raises(Refusal) as refusal:
         parse(Ask, body.encode())
     assert refusal.value.status == 422
@@ -157,9 +157,7 @@ def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client,
         *(({"colour": colour, "weight": 1}, "'colour'") for colour in ([1], {}, True)),
     ],
 )
-def test_what_is_wrong_with_a_row_is_told_of_its_place(
-    table_client: httpx.Client, row: dict[str, Any], named: str
-) -> None:
+def test_errors_name_the_row(table_client: httpx.Client, row: dict[str, Any], named: str) -> None:
     body = json.dumps({"rows": [{"colour": "red", "weight": 140}, row]})  # httpx refuses NaN itself
     asked = table_client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
     sentence = refused(asked, 422)
@@ -167,14 +165,14 @@ def test_what_is_wrong_with_a_row_is_told_of_its_place(
     assert named in sentence
 
 
-def test_what_stands_in_columns_that_the_model_does_not_read_is_no_mistake(table_client: httpx.Client) -> None:
+def test_columns_that_the_model_does_not_read_may_hold_anything(table_client: httpx.Client) -> None:
     body = '{"rows": {"colour": "red", "weight": 140, "more": NaN, "other": [true]}}'
     found = table_client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
     assert found.status_code == 200
 
 
 @pytest.mark.parametrize(("no", "yes"), [("false", "true"), ("False", "True"), ("No", "yes"), ("n", "y")])
-def test_true_and_false_are_what_training_wrote_for_them(table: Classifier, no: str, yes: str) -> None:
+def test_true_and_false_are_spelled_as_in_training(table: Classifier, no: str, yes: str) -> None:
     columns = Columns("fruit", (Category("ripe", (no, yes), True), Number("weight", 0.0, 1.0, False)))
     model = replace(table, columns=columns)
     body = json.dumps({"rows": [{"ripe": ripe, "weight": 1} for ripe in (False, True)]}).encode()
@@ -183,7 +181,7 @@ def test_true_and_false_are_what_training_wrote_for_them(table: Classifier, no: 
         read_json(b'{"rows": {"ripe": true, "weight": true}}', model, Limits())
 
 
-def test_a_table_is_asked_by_the_names_of_its_columns_alone(table_client: httpx.Client, table: Classifier) -> None:
+def test_rows_are_read_by_column_name(table_client: httpx.Client, table: Classifier) -> None:
     """Of bare numbers, 140 for a weight would be taken as 140 deviations from the mean."""
     csv = {"images": ("fruit.csv", b"weight,colour\n140,red\n", "text/csv")}
     form = 'send {"rows": [{"weight": 0, "colour": "blue"}]}'
@@ -286,14 +284,14 @@ def test_a_jpeg_of_many_scans_is_interrupted(monkeypatch: pytest.MonkeyPatch) ->
     assert time.perf_counter() - began < 3
 
 
-def test_what_is_being_decoded_ends_with_the_server() -> None:
+def test_decoding_ends_with_the_server() -> None:
     decoders = Decoders(SHAPE, Limits())
     decoders.close()
     with pytest.raises(Refusal):
         decoders._decode(File("a.png", image(8, 8)))
 
 
-def test_nobody_decodes_for_clients_who_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_of_disconnected_clients_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone() -> bool:
         return True
 

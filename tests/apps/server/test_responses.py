@@ -39,7 +39,7 @@ def test_answers_below_a_confidence_are_unsure(
     assert {said["answer"] for said in in_json} == {"unsure"}
 
 
-def test_what_the_model_is(client: httpx.Client, digits_run: Path) -> None:
+def test_description_of_the_model(client: httpx.Client, digits_run: Path) -> None:
     model = client.get("/v1/model").json()
     assert model["name"] == "tested"
     assert model["method"] in ALGORITHMS
@@ -76,7 +76,7 @@ def test_examples_of_a_table_are_its_cells(table_client: httpx.Client, table: Cl
     assert np.allclose([beliefs(answer, table) for answer in said], final, atol=1e-3)
 
 
-def test_the_model_may_come_alone_or_with_a_file_of_strangers(features: Classifier, tmp_path: Path) -> None:
+def test_a_model_without_or_with_invalid_evaluation(features: Classifier, tmp_path: Path) -> None:
     """Without examples, and without what was measured of it, or with numbers that are none."""
     alone, file = replace(features, folder=tmp_path), tmp_path / "evaluation.json"
     with serving(alone) as client:

@@ -53,7 +53,7 @@ class Compare(Training):
     jobs: int | None = None
     """Runs at once; by default one per CPU core, or one on a GPU."""
     runs: Path = Path("runs/studies")
-    """Folder in which runs are looked for and made."""
+    """Folder of runs: existing ones are reused, new ones are written there."""
     out: Path | None = None
     """Folder for the table (CSV, Markdown, LaTeX) and the page, which are replaced; by default comparison-DATA."""
     list: bool = False

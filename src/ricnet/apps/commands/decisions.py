@@ -74,7 +74,7 @@ class Decisions:
     answered: "Tested | None" = None
 
     def notes(self, options: Deciding) -> list[str]:
-        """What is guaranteed, and under which assumption."""
+        """Guarantees and their assumptions."""
         like, said = "inputs drawn like the calibration examples", []
         if self.sets is not None:
             within = "within each class, " if self.sets.per_class else ""
@@ -101,7 +101,7 @@ class Decisions:
         return said
 
     def entries(self, path: "Trajectory", class_names: tuple[str, ...], trace: bool) -> list[dict[str, Any]]:
-        """What each input gets beside its most likely class; with `trace` also the set after each step."""
+        """Decisions for each input, besides its most likely class; with `trace` also the set after each step."""
         from ricnet.models.guarantees import named_sets
 
         beliefs = path.final.double().softmax(-1).cpu().numpy()

@@ -73,7 +73,7 @@ class Reproduce:
     out: Path | None = None
     """Folder for the results; by default reproduction/SCALE."""
     runs: Path = Path("runs/studies")
-    """Folder in which runs are looked for and made."""
+    """Folder of runs: existing ones are reused, new ones are written there."""
     from_runs: tuple[Path, ...] = ()
     """Train nothing: show the runs in these folders, whatever their settings, on the data sets of --scale (run folders,
     or files that scripts/archive_results.py wrote). Missing runs are marked."""
