@@ -6,10 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from made_runs import draw_no_pages
 from ricnet.apps.cli import main
+from ricnet.apps.commands.decisions import Decisions
+from ricnet.core.trajectory import Trajectory
 from ricnet.data import load as load_data
+from ricnet.evaluation import risk
+from ricnet.evaluation.conformal import Score, SetRule
+from ricnet.evaluation.costs import costs_of
 
 from .conftest import Refused, RunRic
 
@@ -66,6 +72,27 @@ def test_costs_decide(run: Path, run_ric: RunRic) -> None:
     found = json.loads(run_ric("evaluate", run, "--costs", costs, "--json").out)["test"]
     assert found["costs"]["most_likely"] == pytest.approx(1 - found["accuracy"])
     assert found["costs"]["saved"] == pytest.approx(found["costs"]["most_likely"] - found["costs"]["decided"])
+
+
+def test_decisions_by_hand() -> None:
+    beliefs = torch.tensor([[[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]], [[0.6, 0.4], [0.9, 0.1], [0.25, 0.75]]]).double()
+    path, names = Trajectory(beliefs.log(), torch.tensor([2, 2, 2])), ("a", "b")
+    sets = SetRule(0.9, Score(), (0.8,), ((0.3,), (0.95,)), 20)  # by 1 − p, at the halt and after each step
+    costs = costs_of([[0, 1], [10, 0]], names)
+    tied = risk.Tested(0.75, 0.01, 0.0, 20, True)
+    found = Decisions(sets, costs).entries(path, names, trace=True)
+    assert [one["set"] for one in found] == [["a", "b"], ["a"], ["b", "a"]]
+    assert found[1]["sets"] == [["a"], ["a", "b"]]  # the most likely class, then both
+    assert [one["answer"] for one in found] == ["b", "b", "b"]
+    assert [one["confidence"] for one in found] == pytest.approx([0.4, 0.1, 0.75])
+    assert [one["expected_cost"] for one in found] == pytest.approx([0.6, 0.9, 0.25])
+    kept = Decisions(answered=tied).measured(beliefs[1].numpy(), np.array([1, 0, 0]))["abstention"]
+    assert (kept["answered"]["share"], kept["measured"]["share"]) == (pytest.approx(2 / 3), 0.5)
+
+
+def test_sets_hold_for_the_steps_that_are_made(run: Path, run_ric: RunRic) -> None:
+    said = run_ric("predict", run, run.parent / "new.npz", "--coverage", 0.9, "--max-steps", 1)
+    assert "halting after 1 step." in said.err
 
 
 def test_limits_of_risk(run: Path, run_ric: RunRic) -> None:

@@ -12,6 +12,7 @@ from refusals import refusal
 from ricnet.data import Augmentation, Dataset, Split, load
 from ricnet.data.dataset import (
     Parts,
+    balanced,
     copies_note,
     divisible,
     flip_labels,
@@ -29,6 +30,11 @@ def test_rows_are_taken_with_their_weights() -> None:
     some = split.take(torch.tensor([3, 1]))
     assert (some.inputs.flatten().tolist(), some.labels.tolist(), some.weights.tolist()) == ([3, 1], [1, 1], [4, 2])
     assert Split(split.inputs, split.labels).take(torch.tensor([0])).weights is None
+
+
+def test_balanced_classes_have_equal_totals_and_weights_of_1_on_average() -> None:
+    split = balanced(Split(torch.zeros(6, 1), torch.tensor([0, 0, 0, 0, 0, 2])))
+    assert split.weights.tolist() == pytest.approx([0.6] * 5 + [3])
 
 
 TEXTS = ["one text", "another", "a third"]

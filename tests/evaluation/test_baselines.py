@@ -22,6 +22,7 @@ from ricnet.evaluation import baselines
 from ricnet.evaluation.baselines import (
     against_base_rate,
     as_given,
+    base_rate,
     better_baseline,
     fit_baselines,
     mean_and_error,
@@ -160,6 +161,8 @@ def test_the_base_rate_is_that_of_the_training_rows() -> None:
     assert even.pop("nll_gain_weighted") == pytest.approx(np.log([1.8, 1.2, 1.4, 0.4]).mean(), abs=1e-6)
     assert even.pop("nll_gain_weighted_error") > 0
     assert even == found
+    shares = base_rate(Split(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64)), 2).exp()
+    assert shares.tolist() == pytest.approx([3 / 3.5, 0.5 / 3.5])  # a class without rows counts half a row
 
 
 def test_with_balanced_classes_a_few_rare_rows_do_not_choose() -> None:

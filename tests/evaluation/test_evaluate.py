@@ -17,6 +17,7 @@ from ricnet.data import Split
 from ricnet.evaluation import evaluate
 from ricnet.evaluation.evaluate import (
     Outcome,
+    Reading,
     observe,
     pool_size,
     read_predictions,
@@ -49,6 +50,21 @@ class Scripted(Supervised):
         self.modes.append(model.training)
         rows = inputs[:, 0].long()
         return Trajectory(BELIEFS[:, rows].log(), halting_step(VALUES[:, rows]), VALUES[:, rows])
+
+
+def test_a_reading_sets_temperature_and_halts() -> None:
+    values = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 0.2], [1.0, 1.0]])
+    path = Trajectory(torch.randn(4, 2, 3).log_softmax(-1), halting_step(values), values)
+    halts = {
+        Reading(): [1, 4],
+        Reading(max_steps=3): [1, 3],
+        Reading(halt_threshold=0.5): [1, 2],
+        Reading(halt_threshold=-2.0, max_steps=2): [2, 2],
+        Reading(step=3): [3, 3],
+    }
+    assert {reading: reading.read(path).halt_step.tolist() for reading in halts} == halts
+    softer = Reading(2.0).read(path).log_beliefs
+    torch.testing.assert_close(softer, (path.log_beliefs / 2).log_softmax(-1))
 
 
 def test_report_has_scores_at_the_halt_costs_and_scores_per_step(

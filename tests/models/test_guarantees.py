@@ -144,6 +144,11 @@ def test_a_model_without_a_folder_is_calibrated_in_memory(model: Classifier, dig
         calibration_of(model, digits.test.take(torch.arange(0)))
 
 
+def test_examples_of_another_model_are_refused(model: Classifier) -> None:
+    with pytest.raises(RicnetError, match="have classes that the model lacks"):
+        set_rule(replace(model, class_names=model.class_names[:9]), 0.9)
+
+
 def test_another_readout_is_refused(model: Classifier) -> None:
     other = replace(model, method=replace(model.method, readout="mu"))
     with pytest.raises(RicnetError, match=r"holds for the --readout of the run only"):

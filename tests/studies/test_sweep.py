@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -143,6 +144,11 @@ def test_a_sweep_tries_settings_and_remembers_the_best(sweep: Sweep, tmp_path: P
     assert len(again.trials) == 3  # nothing left to do
     search(again, sweep, 4, QUIET)
     assert len(again.trials) == 4
+    path = sweep.root / best.user_attrs["folder"] / "evaluation.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"raw": {"val": {sweep.metric: 7.0}}}))
+    again.enqueue_trial(best.params)
+    search(again, sweep, 5, QUIET)
+    assert again.trials[4].value == 7  # before calibration, which has seen the validation data
 
 
 def test_an_interrupted_trial_is_taken_up_again_where_it_stopped(
