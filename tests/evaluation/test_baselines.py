@@ -6,13 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import (
-    accuracy_score,
-    average_precision_score,
-    balanced_accuracy_score,
-    log_loss,
-    roc_auc_score,
-)
+from sklearn.metrics import accuracy_score, log_loss
 from torch import Tensor
 
 from ricnet.data import Dataset, Split
@@ -28,7 +22,6 @@ from ricnet.evaluation.baselines import (
     mean_and_error,
     selection_nll,
 )
-from ricnet.evaluation.metrics import class_scores
 
 
 def rows(count: int, seed: int, classes: int = 3) -> Split:
@@ -195,26 +188,6 @@ def test_a_weighted_mean_has_the_error_of_a_weighted_mean() -> None:
     errors = [mean_and_error(draw, weights)[1] for draw in draws[:400]]
     assert np.mean(errors) == pytest.approx(spread, rel=0.05)
     assert mean_and_error(values[:1]) == (pytest.approx(float(values[0])), None)
-
-
-def test_separation_agrees_with_scikit_learn() -> None:
-    rng = np.random.default_rng(0)
-    for classes, share in ((2, 0.1), (2, 0.7), (4, 0.1)):
-        p = np.array([share] + [(1 - share) / (classes - 1)] * (classes - 1))
-        labels = rng.choice(classes, 200, p=p)
-        beliefs = np.exp(rng.normal(size=(200, classes)) + np.eye(classes)[labels]).round(1) + 0.1  # with ties
-        log_beliefs = torch.from_numpy(beliefs / beliefs.sum(1, keepdims=True)).log()
-        found, beliefs = class_scores(log_beliefs, torch.from_numpy(labels)), log_beliefs.exp().numpy()
-        one_hot = np.eye(classes)[labels]
-        assert found["roc_auc"] == pytest.approx(roc_auc_score(one_hot, beliefs, average="macro"))
-        each = average_precision_score(one_hot, beliefs, average=None)
-        rarer = int(one_hot.sum(0).argmin())
-        assert found["average_precision"] == pytest.approx(each[rarer] if classes == 2 else each.mean())
-        assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, beliefs.argmax(1)))
-        assert found["brier"] == pytest.approx(((beliefs - one_hot) ** 2).sum(1).mean())
-        assert found["nll"] == pytest.approx(log_loss(labels, beliefs))
-    one = class_scores(log_beliefs, torch.zeros(200, dtype=torch.int64))
-    assert (one["roc_auc"], one["average_precision"]) == (None, None)
 
 
 def test_a_better_baseline_exceeds_its_standard_error() -> None:

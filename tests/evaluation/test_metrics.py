@@ -14,7 +14,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    log_loss,
+    roc_auc_score,
+)
 
 from ricnet.core.trajectory import Trajectory
 from ricnet.evaluation.evaluate import Outcome, report
@@ -22,6 +29,7 @@ from ricnet.evaluation.metrics import (
     CollapseWatch,
     area_under_risk_coverage,
     bin_index,
+    class_scores,
     classwise_calibration_error,
     collapse_summary,
     collapse_words,
@@ -216,6 +224,26 @@ def test_whole_report_on_many_random_beliefs() -> None:
     assert entry["aurc"] == pytest.approx(np.mean(risks), abs=1e-9)
     each = [exact_ece(list(rows[:, k]), (labels == k).tolist()) for k in range(5)]
     assert entry["ece_classwise"] == pytest.approx(float(sum(each)) / 5, abs=1e-9)
+
+
+def test_separation_agrees_with_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    for classes, share in ((2, 0.1), (2, 0.7), (4, 0.1)):
+        p = np.array([share] + [(1 - share) / (classes - 1)] * (classes - 1))
+        labels = rng.choice(classes, 200, p=p)
+        beliefs = np.exp(rng.normal(size=(200, classes)) + np.eye(classes)[labels]).round(1) + 0.1  # with ties
+        log_beliefs = torch.from_numpy(beliefs / beliefs.sum(1, keepdims=True)).log()
+        found, beliefs = class_scores(log_beliefs, torch.from_numpy(labels)), log_beliefs.exp().numpy()
+        one_hot = np.eye(classes)[labels]
+        assert found["roc_auc"] == pytest.approx(roc_auc_score(one_hot, beliefs, average="macro"))
+        each = average_precision_score(one_hot, beliefs, average=None)
+        rarer = int(one_hot.sum(0).argmin())
+        assert found["average_precision"] == pytest.approx(each[rarer] if classes == 2 else each.mean())
+        assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, beliefs.argmax(1)))
+        assert found["brier"] == pytest.approx(((beliefs - one_hot) ** 2).sum(1).mean())
+        assert found["nll"] == pytest.approx(log_loss(labels, beliefs))
+    one = class_scores(log_beliefs, torch.zeros(200, dtype=torch.int64))
+    assert (one["roc_auc"], one["average_precision"]) == (None, None)
 
 
 def lines(accuracy: Sequence[float] = (), value_loss: Sequence[float] = (), first: int = 1) -> list[dict[str, Any]]:
