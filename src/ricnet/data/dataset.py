@@ -240,7 +240,7 @@ class Parts:
         test_fraction: float | None = None,
         calibration_fraction: float = 0.0,
     ) -> Dataset:
-        """If `undivided`, parts stay as they are, and data without a test part is test data as a whole. Otherwise
+        """If `undivided`, given parts are kept, and data without a test part is test data as a whole. Otherwise
         `test_fraction` of data without a test part is for testing (None: TEST_FRACTION, 0: none), and then
         `calibration_fraction` of the training rows is kept aside."""
         none = self.train.take(torch.empty(0, dtype=torch.int64))

@@ -343,7 +343,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("__builtin__", "bytes"): lambda: b"",  # protocol 2 of Python 3 writes b"" as a call of this function
 }
 for _core in ("numpy.core", "numpy._core"):
-    # Empty, whatever size the file claims: `load_build` sets the content.
+    # Always empty; `load_build` sets the content. The file may claim any size.
     _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = lambda *_: np.empty(0, np.uint8)
     _ALLOWED[f"{_core}.multiarray", "scalar"] = lambda kind, content: np.frombuffer(content, kind.dtype, count=1)[0]
     _ALLOWED[f"{_core}.numeric", "_frombuffer"] = _array_of

@@ -29,7 +29,7 @@ from ricnet.io import opened
 from ricnet.machine import fits_memory
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""Formats that Pillow may read, whatever a file is called; some of its other formats start programs."""
+"""Formats that Pillow may read, for any file name; some of its other formats start programs."""
 UNREAD = frozenset({".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
 VAL_NAMES = ("val", "valid", "validation")
 LARGEST, SMALLEST = 128, 8  # bounds of the resolution chosen from the data

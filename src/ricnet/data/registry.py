@@ -133,11 +133,11 @@ def load(
     target, text: for tables, the column of the classes (my.csv#label does the same), and a column of texts to learn
         from instead of all others, by the `tokenizer` of a pretrained checkpoint.
     columns, class_names: those of a model that is evaluated on a table; by default they are learned from it.
-    undivided: for data that is only evaluated: parts stay as they are, and without a test part all rows are test rows.
+    undivided: for data that is only evaluated: given parts are kept, and without a test part all rows are test rows.
         There may be a single class.
     test, test_fraction: a table of test rows, or the share of rows to hold out if there is no test part (None: a
         quarter, 0: none).
-    calibration_fraction: the share of training rows to keep aside for guarantees.
+    calibration_fraction: the share of training rows to hold out for guarantees.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
@@ -229,7 +229,7 @@ def find_source(name: str) -> Source:
 
 
 def whole_path(spec: str) -> str:
-    """A path made absolute, so that a run can be resumed and evaluated from anywhere; a registered name as it is."""
+    """The absolute path, so that a run can be resumed and evaluated from any folder; a registered name is unchanged."""
     name, target = split_target(spec)
     path = user_path(name)
     return with_target(str(path.resolve()), target) if name not in DATASETS and path.exists() else spec

@@ -472,7 +472,7 @@ class Allowance:
         self.size, self.cells = 0, 0
 
     def take(self, size: int, cells: int) -> None:
-        """Count unpacked bytes and cells; raise if there is no room for them."""
+        """Count unpacked bytes and cells; raise if they do not fit into memory."""
         self.size, self.cells = self.size + size, self.cells + cells
         if self.size > LARGEST:
             raise TableError(f"{self.path} has more than {LARGEST / 1e9:.1f} GB when unpacked; give a part of it.")
@@ -487,14 +487,14 @@ class Metered(io.RawIOBase):
     """A file that can be read only as long as its table fits into memory: a small packed file can unpack to more."""
 
     def __init__(self, file: io.BufferedIOBase, path: Path) -> None:
-        self.file, self.room = file, Allowance(path)
+        self.file, self.allowance = file, Allowance(path)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         content = self.file.read(len(buffer))
-        self.room.take(len(content), sum(content.count(sign) for sign in SEPARATORS))
+        self.allowance.take(len(content), sum(content.count(sign) for sign in SEPARATORS))
         buffer[: len(content)] = content
         return len(content)
 
@@ -505,14 +505,14 @@ def read_parquet(path: Path, check: Check | None = None) -> Table:
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    batches, room = [], Allowance(path)
+    batches, allowance = [], Allowance(path)
     try:
         with ParquetFile(path) as file:
             if check is not None:
                 check(Table(str(path), {name: [] for name in map(str.strip, file.schema_arrow.names) if name}, []))
             for batch in file.iter_batches():
                 batches.append(batch)
-                room.take(batch.nbytes, batch.num_rows * batch.num_columns)
+                allowance.take(batch.nbytes, batch.num_rows * batch.num_columns)
             frame = pyarrow.Table.from_batches(batches, file.schema_arrow).to_pandas()
     except RicnetError:
         raise

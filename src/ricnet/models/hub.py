@@ -109,7 +109,7 @@ def _shared_config(model: Classifier, rule: dict[str, Any]) -> Config:
 
 
 def _entry(model: Classifier, config: Config, stored: dict[str, Any]) -> dict[str, Any]:
-    """config.json of the run, for the model as it is now."""
+    """config.json of the run, with the current settings of the model."""
     data: dict[str, Any] = {"input_shape": list(model.input_shape), "class_names": list(model.class_names)}
     if model.columns is not None:
         data["columns"] = model.columns.to_json()

@@ -49,7 +49,7 @@ def export_onnx(
     """Write the classifier to `out`, and return how well the file agrees with it.
 
     The file maps `input` to `probabilities` (batch, classes) and `steps` (batch,), at most `max_steps`; with exits also
-    to `cost` (batch,), the share of compute. With `fixed_steps` it makes so many steps without a loop and returns
+    to `cost` (batch,), the share of compute. With `fixed_steps` it makes this many steps without a loop and returns
     `beliefs` (steps, batch, classes), `steps`, where each example would halt, and for RIC `values` (steps, batch).
     """
     require_extra("ric export", "onnx", "onnx", "onnxscript", "onnxruntime")

@@ -122,7 +122,7 @@ class Messages:
 
 
 def rung(examples: int, ladder: Sequence[int] | None = None) -> int:
-    """The smallest pool size with room for so many examples."""
+    """The smallest pool size for this many examples."""
     ladder = LADDER if ladder is None else ladder
     return ladder[bisect_left(ladder, examples)]
 

@@ -387,7 +387,7 @@ def write_checkpoint(state: dict[str, Any], path: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint without executing anything in it: the checksum does not say who wrote it."""
+    """Read a checkpoint without executing anything in it: a valid checksum does not make it trusted."""
     try:
         with path.open("rb") as file:
             payload, seal = file.read(max(0, path.stat().st_size - SEAL_BYTES)), file.read()

@@ -167,7 +167,7 @@ def _draw_value(ax: Axes, value: Float[np.ndarray, "steps"], halt: int, threshol
 
 
 def _widen_first_steps(ax: Axes, last: int) -> None:
-    """Square-root axis, which gives the first steps more room."""
+    """Square-root axis, which widens the first steps."""
     ax.set_xscale("function", functions=(lambda step: np.sqrt(np.maximum(step, 0)), np.square))
     ax.set_xlim(0, last)
     ax.xaxis.set_major_locator(FixedLocator([0, *(tick for tick in TICKS if tick < 0.7 * last), last]))
@@ -192,9 +192,13 @@ def _label_left(axes: np.ndarray) -> None:
 KINDS_IN_STEPS = {
     "easy": "right after the fewest steps",
     "hard": "right, after more than one step",
-    "wrong": "and surest of it",
+    "wrong": "with the highest confidence",
 }
-KINDS_AT_ONCE = {"easy": "right, and surest of it", "hard": "right, but least sure", "wrong": "and surest of it"}
+KINDS_AT_ONCE = {
+    "easy": "right, with the highest confidence",
+    "hard": "right, with the lowest confidence",
+    "wrong": "with the highest confidence",
+}
 WIDTH, HEIGHT = 100, 48
 TEXT = 160
 """Maximum characters of a text on a card."""

@@ -50,7 +50,7 @@ def uniform_share(facts: Facts) -> float:
 
 
 RAW = {"calibration": "none", "halt_rule": "value"}
-"""No calibration, whatever the preset; systems with calibration say so in their name."""
+"""No calibration with any preset; systems with calibration have it in their name."""
 
 VARIANTS: dict[str, System] = {
     # Algorithms of RIC, and the control that shows what reinforcement learning adds.

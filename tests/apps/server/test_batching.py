@@ -225,7 +225,7 @@ def finish(stages: Stages) -> dict[Question, Trajectory]:
 def test_inputs_at_a_stage_are_batched_and_get_their_own_answers(exits: Classifier, images: torch.Tensor) -> None:
     expected = exits.refine(images)
     takes = expected.halt_step
-    stages = Stages(exits, room=60)
+    stages = Stages(exits, capacity=60)
     parts = [slice(20), slice(20, 21), slice(21, 60)]
     questions = [Question(images[rows]) for rows in parts]
     with counting_looks(exits) as looks:
@@ -254,7 +254,7 @@ def test_supervised_learning_goes_by_stages_too(images: torch.Tensor) -> None:
     assert in_stages(own)
     expected = own.refine(images)
     assert (expected.halt_step == 1).sum() in range(25, 36)
-    stages = Stages(own, room=60)
+    stages = Stages(own, capacity=60)
     stages.enter([Question(images)])
     [answer] = finish(stages).values()
     assert torch.equal(answer.halt_step, expected.halt_step)
@@ -274,7 +274,7 @@ def test_requests_with_different_budgets_share_a_stage(either: Classifier, image
     questions = [Question(images[:15], classifier=model) for model in models]
     expected = {question: (question.classifier or own).refine(images[:15]) for question in questions}
     assert len({tuple(path.halt_step.tolist()) for path in expected.values()}) == 4
-    stages = Stages(own, room=60)
+    stages = Stages(own, capacity=60)
     with counting_looks(own) as looks:
         stages.enter(questions)
         answers = finish(stages)
@@ -308,7 +308,7 @@ def test_a_nan_input_gets_nan_and_no_other_answer(method: Method[Any]) -> None:
     model, backbone = build_model(config, (5,), 4)
     backbone.fit_normalization(torch.randn(8, 5))
     served = Classifier(config, method, model.eval(), (5,), tuple("abcd"))
-    stages = Stages(served, room=2)
+    stages = Stages(served, capacity=2)
     for inputs, answered in ((torch.randn(2, 5), True), (torch.full((2, 5), 3e38), False)):
         stages.enter([Question(inputs)])
         [answer] = finish(stages).values()
@@ -338,7 +338,7 @@ def test_a_budget_is_refused_without_exits(numbers_client: httpx.Client) -> None
 
 
 def test_every_stage_is_chosen_eventually(exits: Classifier, images: torch.Tensor) -> None:
-    stages = Stages(exits, room=200)
+    stages = Stages(exits, capacity=200)
     hard = Question(images[exits.refine(images).halt_step == 3][:1])
     stages.enter([hard])
     stages.advance()

@@ -18,7 +18,7 @@ MOST_STEPS = 10_000
 @dataclass(frozen=True, kw_only=True)
 class Answering:
     max_steps: int | None = None
-    """Stop after this many steps at the latest; by default what the run chose, or its horizon."""
+    """Maximum number of steps; by default that of the run's halting rule, or its horizon."""
     halt_threshold: float | None = None
     """Stop when the value falls below this threshold, instead of by the rule that the run chose (0 is the paper's).
     Raise it to stop earlier."""

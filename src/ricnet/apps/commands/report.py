@@ -75,7 +75,7 @@ class Reproduce:
     runs: Path = Path("runs/studies")
     """Folder of runs: existing ones are reused, new ones are written there."""
     from_runs: tuple[Path, ...] = ()
-    """Train nothing: show the runs in these folders, whatever their settings, on the data sets of --scale (run folders,
+    """Train nothing: show the runs in these folders, with any settings, on the data sets of --scale (run folders,
     or files that scripts/archive_results.py wrote). Missing runs are marked."""
     jobs: int | None = None
     """Runs at once; by default one per CPU core, or one on a GPU."""

@@ -191,7 +191,7 @@ def _add_facts(app: FastAPI, classifier: Classifier, batcher: Batcher, model: di
 
     @app.get("/healthz", responses={200: {"model": responses.Health}})
     async def health() -> Response:
-        """Whether the model can answer, and counts of what it has answered."""
+        """Whether the model can answer, and counts of its answers."""
         status = "ok" if batcher.alive else "the model has stopped"
         return JSONResponse({"status": status, **asdict(batcher.tally)}, 200 if batcher.alive else 503)
 

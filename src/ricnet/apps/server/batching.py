@@ -73,8 +73,8 @@ class Batcher:
         self._waiting: deque[Question] = deque()
         self._change = threading.Condition()
         self._closed = False
-        room = 2 * max_batch  # so that new inputs can enter while others are at later stages
-        self._stages = Stages(classifier, room) if in_stages(classifier) else None
+        capacity = 2 * max_batch  # so that new inputs can enter while others are at later stages
+        self._stages = Stages(classifier, capacity) if in_stages(classifier) else None
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
 
@@ -111,7 +111,7 @@ class Batcher:
         return self._stages is not None and bool(self._stages.waiting)
 
     def _next(self) -> list[Question]:
-        """The first waiting request and those that can join it, as many as there is room for. Empty at shutdown, or if
+        """The first waiting request and those that can join it, up to the free capacity. Empty at shutdown, or if
         no input can enter the stages now."""
         with self._change:
             if not self._at_stages:
@@ -186,13 +186,13 @@ class Entry:
 
 
 class Stages:
-    """At most `room` inputs at a time; each has a column of `made` until its request is answered."""
+    """At most `capacity` inputs at a time; each has a column of `made` until its request is answered."""
 
-    def __init__(self, classifier: Classifier, room: int) -> None:
+    def __init__(self, classifier: Classifier, capacity: int) -> None:
         self.classifier, self.method, self.model = classifier, _rule(classifier), cast(Any, classifier.model.eval())
         self.device = self.model.backbone.mean.device
         one = self.method.start(self.model, self.model.backbone.mean.new_zeros(1, *classifier.input_shape))
-        self.made = Steps.blank(len(self.model.costs), one.take(self._rows([0] * room)))
+        self.made = Steps.blank(len(self.model.costs), one.take(self._rows([0] * capacity)))
         self.entries: dict[int, Entry] = {}  # by column
         self.clear()
 
@@ -207,7 +207,7 @@ class Stages:
 
     @torch.no_grad()
     def enter(self, questions: Sequence[Question]) -> None:
-        """Add requests, for which there must be room."""
+        """Add requests, for which there must be free columns."""
         shape, is_table = self.classifier.input_shape, self.classifier.columns is not None
         batch = torch.cat([as_inputs(question.inputs, shape, is_table) for question in questions])
         pool = self.method.start(self.model, batch.to(self.device))

@@ -1,7 +1,7 @@
 """The listening socket, limits on connections, and the middleware around every request.
 
 uvicorn has no timeout for incomplete headers and no limit on idle connections, and at shutdown it waits for stalled
-clients. Each connection takes a file descriptor; when none are left, nobody can connect.
+clients. Each connection takes a file descriptor; when none are left, no client can connect.
 """
 
 import asyncio
@@ -226,7 +226,7 @@ class Guard:
         except RicnetError as problem:
             return Refusal(422, str(problem))
         except ClientDisconnect:
-            exchange.status = 499  # as nginx logs it; nobody reads the response
+            exchange.status = 499  # as in nginx: the client has closed the connection
         except Exception:
             log.exception("%s failed", exchange.id)
             return Refusal(500, f"the server failed; its log has the error under {exchange.id}.")
@@ -258,7 +258,7 @@ class Exchange:
             raise Refusal(413, f"the request is larger than {self._max_mb:g} MB; send less at once.")
 
     async def receive(self) -> Message:
-        if self._arrived:  # what remains is the end of the connection
+        if self._arrived:  # only the end of the connection is left to receive
             return await self._receive()
         try:
             left = BODY_SECONDS - (time.perf_counter() - self._began)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ricnet.errors import RicnetError, require, require_finite, setting
 
 PIXELS_PER_INPUT, LEAST_PIXELS, MOST_PIXELS = 256, 9_000_000, 16_000_000
-"""Default limit on the pixels of an image: a multiple of those that the model reads, and bounds on it."""
+"""Default limit on the pixels of an image: this multiple of the pixels that the model reads, within these bounds."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 HEADER = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^\s:/\[\]@]+))(?::\d{0,5})?", re.ASCII)
 NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII)

@@ -96,7 +96,7 @@ class Model(BaseModel):
     data: str = Field(description="Training data.")
     ricnet: str = Field(description="Version of the server.")
     classes: list[str] = Field(description="In the order of beliefs.")
-    input: Inputs = Field(description="What it reads.")
+    input: Inputs = Field(description="Inputs of the model.")
     horizon: int = Field(description="Maximum number of steps.")
     costs: list[float] | None = Field(description="With exits: share of compute used after each step.")
     halt_threshold: float | None = Field(description="The model stops if its value is below this.")
