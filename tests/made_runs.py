@@ -1,4 +1,4 @@
-"""Run folders as the trainer leaves them, made up: beliefs that we choose, measured by ricnet.evaluation itself."""
+"""Artificial run folders with chosen beliefs, evaluated by ricnet.evaluation."""
 
 import json
 from collections.abc import Callable

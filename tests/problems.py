@@ -1,4 +1,4 @@
-"""A tiny problem, and settings that learn it in a fraction of a second, for the tests of training."""
+"""A tiny data set, and settings that learn it in a fraction of a second."""
 
 import dataclasses
 import json

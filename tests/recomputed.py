@@ -1,4 +1,4 @@
-"""The numbers of a run once more, with other people's code or none."""
+"""Metrics of a run, recomputed with other libraries or plain Python."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a user who is refused gets: a RicnetError of one sentence that names what is wrong."""
+"""Check that an error is a RicnetError of one sentence that names the cause."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Does it learn what it should? Minutes long: `make slow-test`."""
+"""Methods learn real data to a minimum accuracy. Takes minutes: `make slow-test`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""No function asks for a name that its module lacks. Ruff and mypy are told to overlook that, for jaxtyping's axes."""
+"""No function uses a name that its module lacks. Ruff and mypy do not check that, because of jaxtyping's axis names."""
 
 import builtins
 import dis

@@ -1,4 +1,4 @@
-"""The examples are run as a reader runs them, as short as they can be."""
+"""The scripts in examples/ run, with short settings."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Commands as they are typed, and small runs to type them about."""
+"""Fixtures that run `ric` commands, and small runs for them."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""--budget at the doors: evaluate, predict, train, compare, estimators."""
+"""Budgets in evaluate, predict, train, compare and estimators."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks, on networks so small that hundreds of fits take seconds, and what users do with them."""
+"""scikit-learn's estimator checks on tiny networks, and typical use of the estimators."""
 
 import copy
 import pickle

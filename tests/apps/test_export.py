@@ -1,4 +1,4 @@
-"""The command, and the file it writes, in processes of their own: torch cannot trace what checks types."""
+"""`ric export` and its file, in new processes, because torch cannot trace code with run-time type checks."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Test rows: from a file of their own, from the data, or none at all."""
+"""Test rows from a separate file, from the data, or none."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A model made by scripts/make_pretrained.py stands wherever a run does."""
+"""A model made by scripts/make_pretrained.py can be used like a run."""
 
 import json
 import runpy

@@ -1,4 +1,4 @@
-"""`ric report` as typed: which table it prints, and what it writes."""
+"""`ric report`: the table it prints, and the files it writes."""
 
 from pathlib import Path
 from unittest.mock import Mock

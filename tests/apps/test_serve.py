@@ -1,4 +1,4 @@
-"""ric serve and ric demo as processes: how they begin, and how they end."""
+"""Start and shutdown of `ric serve` and `ric demo` as processes."""
 
 import json
 import os

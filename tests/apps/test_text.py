@@ -1,4 +1,4 @@
-"""Texts at every door: one small run on a table of reviews, asked in every way there is."""
+"""Texts in all interfaces: one small run on a table of reviews, used by CLI, API, server and estimators."""
 
 import html
 import json

@@ -1,4 +1,4 @@
-"""`ric train` as people and schedulers treat it: stopped at any moment, and given again until it is done."""
+"""`ric train`: interruptions, resuming, notes and results."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""`gain.py` compares like with like: the plain update computes what the package's does."""
+"""The plain update of `gain.py` computes the same as that of the package."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Pieces of small data sets, for tests to put together."""
+"""Parts of small data sets for the tests."""
 
 import hashlib
 import pickle

@@ -1,4 +1,4 @@
-"""The development tool, on sheets small enough to make here."""
+"""scripts/unpack_development_data.py on small generated sheets."""
 
 import runpy
 import zipfile

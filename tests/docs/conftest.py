@@ -1,4 +1,4 @@
-"""What a reader has at hand: folders of photos, some of them broken, some new ones, and a table."""
+"""Files that the documentation uses: folders of photos, some of them broken, and a table."""
 
 from pathlib import Path
 

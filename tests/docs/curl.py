@@ -1,4 +1,4 @@
-"""The few of curl's flags that the documentation uses, asked of a server in this process."""
+"""The flags of curl that the documentation uses, for a server in this process."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""docs/settings.md is what the code says, and the code says it of every setting."""
+"""docs/settings.md agrees with the code, which documents every setting."""
 
 import dataclasses
 import re

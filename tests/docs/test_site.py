@@ -1,4 +1,4 @@
-"""The site builds without a warning, loads nothing from elsewhere, and its API page names all there is."""
+"""The site builds without warnings, loads nothing from other sites, and its API page lists all public names."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every number of a baseline against scikit-learn's own functions, or an implementation of ours."""
+"""Numbers of the baselines against scikit-learn's functions or a second implementation."""
 
 import math
 from dataclasses import replace

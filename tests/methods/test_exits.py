@@ -1,4 +1,4 @@
-"""Early exits: what each step sees, what it costs, what its value learns, and that what is not needed is not done."""
+"""Early exits: inputs, costs and values of the steps, and that skipped stages are not computed."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What every method promises, whatever its loss."""
+"""The interface of all methods."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""RIC's loss with all that is ours in it, against the same formulas written out with lists and loops.
+"""RIC's loss, with our variants, against the same formulas written with lists and loops.
 
 Nothing of ricnet.core is used on the other side, and only `RIC.loss` on this one, so that neither knows how the
 other is divided into functions.

@@ -1,4 +1,4 @@
-"""As much of the Hub as huggingface_hub asks for to fetch and to push a model, on this machine.
+"""A local stand-in for the Hub with the routes that huggingface_hub needs to fetch and push a model.
 
 Models are kept in memory, one revision each. The stand-in can be told to hide a model from those without the token, and
 to break off in the middle of a file.

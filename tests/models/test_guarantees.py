@@ -1,4 +1,4 @@
-"""Calibration examples of a model: what is stored of them, halting by another rule, sets, exits and abstention."""
+"""Calibration examples of a model: stored results, other halting rules, sets, exits and abstention."""
 
 import json
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""Recorded inference answers as the eager one does. Without a GPU, functions stand in for CUDA graphs: what is tested
-then is all but the recording itself."""
+"""Recorded inference gives the same answers as eager inference. Without a GPU, functions replace CUDA graphs, so that
+everything but the recording itself is tested."""
 
 import gc
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Finished runs, made up: learning curves that rise, beliefs that sharpen, some answers that stay wrong."""
+"""Artificial finished runs: rising learning curves, sharpening beliefs, and some wrong answers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Everything that can be reproduced is made, from runs that are made once, on data that takes a moment."""
+"""All items of `ric reproduce`, from shared runs on tiny data."""
 
 import csv
 from pathlib import Path

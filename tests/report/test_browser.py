@@ -1,4 +1,4 @@
-"""The page in a real browser, as a reader meets it: on a phone and on a desk, by day and by night, by keyboard."""
+"""The report in a real browser: small and large screens, light and dark mode, keyboard."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sentences about systems whose log-scores we choose."""
+"""Sentences of scripts/claims.py for systems with chosen log-scores."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The comparison with scikit-learn's own, on as much of it as takes no time."""
+"""scripts/compare_estimators.py on a small part of its data."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Figure 5 (b) and (c) from archived runs: numbers are those of the files, with however many seeds."""
+"""Figure 5 (b) and (c) from archived runs: numbers agree with the files for any number of seeds."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pictures of the docs: a film strip of beliefs, scores by the second, ideas."""
+"""Figures of the documentation: beliefs by step, scores by seconds, concepts."""
 
 from dataclasses import replace
 

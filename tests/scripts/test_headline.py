@@ -1,4 +1,4 @@
-"""README's table: few rows, each under its algorithm's name, with however many seeds there are."""
+"""README's table of results: few rows, named by algorithm, with any number of seeds."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The study of choices on validation data: its tables are what its file gives, and its rules what they say."""
+"""The study of choices on validation data: its tables agree with its file, and its rules with their definitions."""
 
 import json
 from pathlib import Path

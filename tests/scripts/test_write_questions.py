@@ -1,4 +1,4 @@
-"""Pages of docs/questions/: short, and every number of a measurement is what its file gives."""
+"""Pages of docs/questions/: short, with every measured number taken from its file."""
 
 import re
 from pathlib import Path

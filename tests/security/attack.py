@@ -1,6 +1,6 @@
 """Random attacks, and what must hold under each: an answer or one sentence, in seconds, in bounded memory.
 
-`make fuzz` goes on for FUZZ_SECONDS (ten minutes unless told); the default suite strikes a few times, always alike.
+`make fuzz` runs for FUZZ_SECONDS (default: ten minutes); the default suite makes a few fixed attacks.
 """
 
 import os

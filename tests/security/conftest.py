@@ -1,4 +1,4 @@
-"""Two small runs to attack copies of: one of a table, one of images."""
+"""Two small runs, of a table and of images, whose copies are attacked."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A stranger's run folder may hold symbolic links: what is written there stays there."""
+"""Symbolic links in an untrusted run folder are not followed on writing."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Data files that somebody has changed: they are read, or refused in one sentence."""
+"""Modified data files are read, or refused in one sentence."""
 
 import gzip
 import io

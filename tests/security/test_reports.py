@@ -1,4 +1,4 @@
-"""Results that somebody has changed: they are shown, or refused in one sentence, and nothing in them runs."""
+"""Modified results are shown, or refused in one sentence, and nothing in them is executed."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Anything sent to the server: an answer, or a status that says whose fault it is."""
+"""Arbitrary requests to the server get an answer or the right status."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A data file that trains in a moment, and experiments that ask for it."""
+"""A tiny data file, and experiments on it."""
 
 from pathlib import Path
 

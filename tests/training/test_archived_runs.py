@@ -1,4 +1,4 @@
-"""Runs that older versions wrote, from when one method, `ric`, was three algorithms.
+"""Runs of older versions, in which the method `ric` covered three algorithms.
 
 tests/training/archived holds a run of each old preset and of its settings that are methods or other settings now: three
 columns, two classes, a network of a few hundred weights, and what it answered to four rows.

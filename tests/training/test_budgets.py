@@ -1,4 +1,4 @@
-"""A run with exits: what is fitted on validation data, and any budget asked of it later."""
+"""Runs with exits: thresholds fitted on validation data, and other budgets of the trained model."""
 
 import json
 from collections.abc import Iterator

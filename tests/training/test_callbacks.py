@@ -1,4 +1,4 @@
-"""Callbacks: the trainer's own, and what a user's may rely on."""
+"""The trainer's callbacks, and the interface for users' callbacks."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""Two processes that train together, against one that trains alone: on a CPU, over gloo, in double precision."""
+"""Training in two processes against one: on a CPU, over gloo, in double precision."""
 
 import json
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Frozen and fine-tuned encoders that others have trained, from training to the folder that is shared."""
+"""Frozen and fine-tuned pretrained encoders, from training to sharing."""
 
 import copy
 import json

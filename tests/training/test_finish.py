@@ -1,4 +1,4 @@
-"""What a finished run leaves: what validation data chose, the numbers with and without it, models derived from it."""
+"""Results of a finished run: calibration on validation data, scores with and without it, derived models."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What only a GPU can show; `pytest -m gpu` on a machine that has one."""
+"""Tests that need a GPU: `pytest -m gpu`."""
 
 import dataclasses
 import json

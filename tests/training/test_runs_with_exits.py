@@ -1,5 +1,4 @@
-"""What holds of every run holds of one with exits: it goes on where it was killed, is shared, loaded and pickled; and
-what an early answer does not need is not computed."""
+"""Runs with exits are resumed, shared, loaded and pickled like others, and stages after an exit are not computed."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""A table as others have it, from the file to the answer, with no flag."""
+"""A typical table, from the file to predictions, with default settings."""
 
 import time
 from pathlib import Path

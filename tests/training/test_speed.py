@@ -1,4 +1,4 @@
-"""CUDA graphs, compiled parts and the feed: what a CPU has in their place, and where there is a GPU, the real ones."""
+"""CUDA graphs, compiled functions and the feed: their replacements on a CPU, and the real ones on a GPU."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Requests of the tests, and checks of their answers."""
+"""Requests to the server and checks of its responses, for the tests."""
 
 import io
 import socket

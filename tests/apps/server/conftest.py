@@ -1,4 +1,4 @@
-"""Servers as clients meet them: uvicorn on a port of this machine, in a thread of its own."""
+"""Test servers: uvicorn on a local port, in a thread."""
 
 import faulthandler
 import threading

@@ -1,4 +1,4 @@
-"""Limits of a server, and the host names it answers for: a page of another site may ask for others."""
+"""Limits of a server, and the host names it answers for (DNS rebinding)."""
 
 import socket
 

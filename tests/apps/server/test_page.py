@@ -1,5 +1,4 @@
-"""The page in a real browser, as people meet it: with their own image and a wrong one, on a slow line, by keyboard, at
-night, and on a phone."""
+"""The page in a real browser: uploads, wrong files, a slow connection, keyboard, dark mode and a small screen."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""Bodies of requests: their fields, their inputs, what is refused, and images that are small files and large work."""
+"""Bodies of requests: fields, inputs, refusals, and small image files that are expensive to decode."""
 
 import asyncio
 import base64

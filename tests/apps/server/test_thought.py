@@ -1,4 +1,4 @@
-"""The page's reading of an answer, without a browser."""
+"""How the page interprets an answer, tested without a browser."""
 
 import json
 import shutil
