@@ -1,5 +1,6 @@
 """Calibration examples of a model: stored results, other halting rules, sets, exits and abstention."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -199,6 +200,12 @@ def test_damage_is_noticed(run: Path, model: Classifier, digits: Dataset) -> Non
     path.write_bytes(whole[:100])
     with pytest.raises(RicnetError, match="was changed or damaged"):
         set_rule(model, 0.9)
+    RunFolder(run).manifest.unlink()
+    for name, other in (("labels", np.zeros(2)), ("rank", np.zeros((4, 2))), ("probability", np.full((4, 2), np.nan))):
+        arrays = dict(np.load(io.BytesIO(whole)))
+        np.savez(path, **arrays | {name: np.resize(other, arrays[name].shape)})
+        with pytest.raises(RicnetError, match=f"is damaged .{name}"):
+            read_calibration(run)
     assert digits.calibration is not None
     assert len(calibrate(model, digits.calibration.take(torch.arange(30)))) == 30  # lists it in the manifest again
     with pytest.raises(RicnetError, match=r"coverage 0\.99 needs at least 99 calibration examples and there are 30"):
@@ -235,3 +242,8 @@ def test_the_report_shows_guarantees_beside_measurements(run: Path, model: Class
     with pytest.raises(RicnetError, match="is damaged"):
         page_html(group_seeds([read_run(run)]))
     RunFolder(run).promises.write_text(json.dumps(entry))
+
+
+def test_a_shared_model_keeps_its_guarantees(model: Classifier, digits: Dataset, tmp_path: Path) -> None:
+    shared = ricnet.load(model.save_pretrained(tmp_path / "shared"))
+    assert shared.predict_set(digits.test.inputs[:20], 0.9) == model.predict_set(digits.test.inputs[:20], 0.9)

@@ -224,8 +224,11 @@ def read_calibration(folder: Path) -> Calibration | None:
         steps, n = arrays["probability"].shape
         shapes = {"labels": (n,), "halt_step": (n,), "costs": (steps,)}
         for name, array in arrays.items():
-            if array.shape != shapes.get(name, (steps, n)):
+            kind = "iu" if name in ("labels", "halt_step", "rank", "answer") else "f"
+            if array.shape != shapes.get(name, (steps, n)) or array.dtype.kind not in kind:
                 raise ValueError(f"{name} does not fit the others")
+            if not np.isfinite(array).all() or (kind == "iu" and array.size and array.min() < 0):
+                raise ValueError(f"{name} has a number out of range")
         if not n or not 1 <= arrays["halt_step"].min() <= arrays["halt_step"].max() <= steps:
             raise ValueError("a halting step is out of range")
         return Calibration(**{name: np.ascontiguousarray(array) for name, array in arrays.items()})

@@ -25,6 +25,8 @@ from ricnet.version import __version__
 
 MEASURED = ("evaluation.json", "metrics.jsonl")
 """Results of a finished run; copied if they hold for the shared model."""
+PROMISED = ("guarantees.npz", "guarantees.json")
+"""Calibration examples without their inputs; copied with the results, if there are any."""
 
 
 def save_pretrained(model: Classifier, folder: str | Path, name: str | None = None) -> Path:
@@ -41,7 +43,8 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     entry = _entry(model, config, stored)
     measured = run if run is not None and _was_measured(model, config, stored, run) else None
     target.drop_manifest()
-    for file in (*MEASURED, target.calibration.name, target.halting.name, target.encoder.name, DIAGRAM):
+    stale = (*MEASURED, *PROMISED, target.calibration.name, target.halting.name, target.encoder.name, DIAGRAM)
+    for file in stale:
         (target.path / file).unlink(missing_ok=True)  # left by a model saved here before
     target.write_json(target.config, entry)
     if config.calibration != "none":
@@ -55,7 +58,8 @@ def save_pretrained(model: Classifier, folder: str | Path, name: str | None = No
     if measured is None:
         target.write_model(own_weights(model.model))
     else:
-        for file in (measured.model.name, *MEASURED):
+        promised = [name for name in PROMISED if (measured.path / name).is_file()]
+        for file in (measured.model.name, *MEASURED, *promised):
             write_atomically(target.path / file, partial(shutil.copyfile, measured.path / file))
     target.write_manifest()
     record = None if measured is None else read_run(target.path)

@@ -30,7 +30,7 @@ from ricnet.version import __version__
 
 PREFIX = "pretrained:"
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
-FETCHED = (*LOADED, "encoder.safetensors", "evaluation.json", "metrics.jsonl", MANIFEST)
+FETCHED = (*LOADED, "encoder.safetensors", "evaluation.json", "metrics.jsonl", "guarantees.npz", MANIFEST)
 """Files of a model on the Hub."""
 HF_FILES = (
     *("config.json", "preprocessor_config.json", "*.safetensors", "model.safetensors.index.json"),
