@@ -38,7 +38,7 @@ from ricnet.models.guarantees import named_sets, read_calibration, set_rule
 from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"
-MAX_FIELDS = 8  # of a form, beside its files; Options has six
+MAX_FIELDS = 8  # of a form, beside its files; Options has seven
 GRACE_SECONDS = 30  # at shutdown, to answer the requests that have arrived
 BODY = {
     "multipart/form-data": {"schema": requests.Upload.model_json_schema()},
