@@ -370,10 +370,131 @@ def _parity_row(name: str, runs: Sequence[dict[str, Any]], steps: int, most: int
     return [name, str(len(runs)), *ends, *by_step, *taken, seconds]
 
 
+# Guarantees
+
+LEVELS, TESTED = (0.9, 0.95, 0.99), ("lac", "aps", "raps")
+BOUNDED = {"lost": "right → wrong", "changed": "answer differs", "brier": "Brier score rises"}
+
+
+def prediction_sets(results: Path) -> str:
+    """Coverage and size of sets; the difference is taken with empty sets allowed, at equal coverage, too."""
+    entry = _guarantees(results)
+    body = []
+    for data in dict.fromkeys(run["data"] for run in entry["sets"]):
+        ours, theirs = ([run for run in entry["sets"] if (run["data"], run["system"]) == (data, s)] for s in _COMPARED)
+        rows = f"{data}, {ours[0]['population'] // 2:,}"
+        for level in LEVELS:
+            cells = [_set_cells(level, score, ours, theirs) for score in TESTED]
+            body.append([rows, f"{100 * level:g}", *(cell for own in cells for cell in own)])
+    titles = ["Data, calibration rows", "Level (%)"]
+    titles += [f"{score}: {what}" for score in TESTED for what in ("RIC", "SL", "size RIC − SL", "… at equal coverage")]
+    settings = entry["settings"]
+    reading = (
+        f"Measured coverage in % / mean number of classes in a set, over {settings['splits']} random splits of the "
+        f"held-out rows into halves and {settings['seeds']} seeds (CIFAR-10: one model). Sets are never empty, as "
+        "`predict_set` gives them, so coverage may be above the level; the last column of each score allows empty "
+        "sets, which puts both methods at the level. Differences: mean ± half-width of the 95 % Student-t interval "
+        "over training seeds, paired by seed, on the same splits."
+    )
+    return f"{table(titles, body)}\n\n{reading}"
+
+
+_COMPARED = ("RIC", "SL")
+
+
+def _guarantees(results: Path) -> dict[str, Any]:
+    return dict(json.loads((results / "guarantees.json").read_text(encoding="utf-8")))
+
+
+def _set_cells(level: float, score: str, ours: Sequence[Any], theirs: Sequence[Any]) -> list[str]:
+    sides = [[_row(run, level=level, score=score) for run in runs] for runs in (ours, theirs)]
+    levels = [
+        f"{100 * np.mean([row['coverage'] for row in rows]):.1f} / {np.mean([row['size'] for row in rows]):.2f}"
+        if rows
+        else "–"
+        for rows in sides
+    ]
+    keys = ("size", "size_with_empty") if theirs else ()
+    gaps = [gap(*([row[key] for row in rows] for rows in sides), SCORE) for key in keys]
+    return [*levels, *(gaps or ["–", "–"])]
+
+
+def _row(run: Mapping[str, Any], **wanted: Any) -> dict[str, Any]:
+    return next(row for row in run["rows"] if all(row[key] == value for key, value in wanted.items()))
+
+
+def guaranteed_exits(results: Path) -> str:
+    """Compute with a guaranteed loss, and by the loss measured on the same examples."""
+    entry = _guarantees(results)
+    limits = list(dict.fromkeys(row["limit"] for row in entry["exits"][0]["rows"]))
+    body = []
+    for system in dict.fromkeys(run["system"] for run in entry["exits"]):
+        runs = [run for run in entry["exits"] if run["system"] == system]
+        for loss, words in BOUNDED.items():
+            cells = []
+            for limit in limits:
+                rows = [_row(run, loss=loss, limit=limit) for run in runs]
+                saved = [
+                    f"{100 * (1 - np.mean([row[key] for row in rows])):.1f}" for key in ("compute", "compute_plain")
+                ]
+                cells += [*saved, _worst(rows, "violations"), _worst(rows, "violations_plain")]
+            body.append([system, words, *cells])
+    whats = ("saved (%)", "saved by measured loss (%)", "violations (%)", "… by measured loss")
+    titles = ["Digits, 3 exits", "Loss", *(f"ε = {100 * limit:g} %: {what}" for limit in limits for what in whats)]
+    return f"{table(titles, body)}\n\n{_simulated(entry, 'exits')}"
+
+
+def _worst(rows: Sequence[Mapping[str, float]], key: str) -> str:
+    """Violations of the seed that has most."""
+    return f"{100 * max(row[key] for row in rows):.1f}"
+
+
+def _simulated(entry: Mapping[str, Any], part: str) -> str:
+    settings = entry["settings"]
+    delta, n = settings["delta"], settings["calibrations"]
+    most = 100 * (delta + 2 * (delta * (1 - delta) / n) ** 0.5)
+    words = {
+        "exits": "Saved: mean share of multiply-adds against the whole network, over simulations and seeds; by "
+        "measured loss: the cheapest threshold whose loss on the same examples is within ε, which guarantees nothing.",
+        "abstention": "Answered: mean share over simulations and seeds; nothing is answered if no threshold is shown "
+        "to keep ε.",
+    }[part]
+    return (
+        f"{words} Violations: simulations in which the loss in the population is above ε, of the seed with most; "
+        f"allowed are δ = {100 * delta:g} % plus 2 Monte-Carlo standard errors, {most:.1f} %. {n:,} simulations of "
+        f"{settings['examples']:,} calibration examples drawn from the held-out rows, for each seed."
+    )
+
+
+def guaranteed_answers(results: Path) -> str:
+    """Share of examples answered with a limited error among them."""
+    entry = _guarantees(results)
+    limits = [row["limit"] for row in entry["abstention"][0]["rows"]]
+    body = []
+    for data, system in dict.fromkeys((run["data"], run["system"]) for run in entry["abstention"]):
+        same = [[run for run in entry[part] if (run["data"], run["system"]) == (data, system)] for part in _PARTS]
+        error = 100 * (1 - np.mean([run["accuracy"] for run in same[0]]))
+        cells = []
+        for limit in limits:
+            rows = [_row(run, limit=limit) for run in same[1]]
+            cells += [f"{100 * np.mean([row['answered'] for row in rows]):.1f}", _worst(rows, "violations")]
+        body.append([data, system, str(len(same[0])), f"{error:.1f}", *cells])
+    titles = ["Data", "System", "Seeds", "Error without abstention (%)"]
+    titles += [f"ε = {100 * limit:g} %: {what}" for limit in limits for what in ("answered (%)", "violations (%)")]
+    versions = ", ".join(f"{name} {version}" for name, version in entry["versions"].items())
+    minutes = sum(run["seconds"] for part in ("sets", "exits") for run in entry[part]) / 60
+    made = f"`{'`, then `'.join(entry['command'])}`; {minutes:.0f} CPU minutes on one thread, {versions}."
+    return f"{table(titles, body)}\n\n{_simulated(entry, 'abstention')} {made}"
+
+
+_PARTS = ("sets", "abstention")
+
+
 WRITERS: dict[str, Callable[[Path], str]] = {
     **{"refining": refining, "rounds": rounds, "calibration": calibration, "decay": decay},
     **{"tables": tables_with_wrong_labels, "people": people, "early-exits": early_exits, "encoders": encoders},
     **{name: partial(parity, file=f"{name}.json") for name in ("parity", "parity-32", "parity-32-ric")},
+    **{"sets": prediction_sets, "guaranteed-exits": guaranteed_exits, "guaranteed-answers": guaranteed_answers},
 }
 
 
