@@ -37,16 +37,16 @@ from ricnet.evaluation import risk
 from ricnet.evaluation.conformal import Score, choose_raps, conformal_quantile, rank_classes
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.models.guarantees import Calibration, read_calibration
-from ricnet.models.run import RunFolder
 from ricnet.version import __version__
 
 SEEDS = 3
 HELD_OUT, VALIDATION = 0.5, 0.1
 """Share of all rows that is the population, and of the others that chooses epoch, temperature and halting rule."""
-SPLITS, COVERAGES, SCORES = 200, (0.9, 0.95, 0.99), ("lac", "aps", "raps")
+SPLITS, COVERAGES = 200, (0.9, 0.95, 0.99)
 CALIBRATIONS, EXAMPLES = 1000, 2000
 """Simulated calibrations, and examples of each."""
-DELTA, LIMITS, LOSSES = 0.05, (0.005, 0.01, 0.02), ("lost", "changed", "brier")
+DELTA, LIMITS = 0.05, (0.005, 0.01, 0.02)
+LOSSES: tuple[risk.Loss, ...] = ("lost", "changed", "brier")
 ERRORS = (0.005, 0.01, 0.02, 0.05)
 """Limits of the error among the answered."""
 TRAINED = ("digits", "satimage", "phoneme")
@@ -56,6 +56,9 @@ SELF = "python scripts/study_guarantees.py"
 PRETRAINED = "pretrained:cifar10"
 CHOOSING = 1000
 """Validation images of CIFAR-10 that choose the parameters of RAPS and the candidates of abstention."""
+
+
+Rows = dict[str, Any]
 
 
 # Runs
@@ -78,7 +81,8 @@ def train(folder: Path, data: str, data_dir: Path | None, **changes: Any) -> Non
     for seed in range(SEEDS):
         for system, method in (EXITS if data == "exits" else SYSTEMS).items():
             out = folder / f"{data}-{method}-seed{seed}"
-            if RunFolder(out).finished:
+            done = out.with_suffix(".seconds")
+            if done.is_file():
                 continue
             asked: dict[str, Any] = {"method": method, "seed": seed, "device": "cpu", "out": out, "overwrite": True}
             asked |= changes
@@ -94,7 +98,7 @@ def train(folder: Path, data: str, data_dir: Path | None, **changes: Any) -> Non
                 table, labels = read(data)
                 ricnet.train(table.assign(label=labels), target="label", test_fraction=HELD_OUT, **asked)
             seconds = time.process_time() - began
-            (out.with_suffix(".seconds")).write_text(f"{seconds:.1f}\n")
+            done.write_text(f"{seconds:.1f}\n")
             print(data, system, f"seed {seed}: {seconds:.0f} s", flush=True)
 
 
@@ -104,14 +108,14 @@ def answer_images(path: Path, data_dir: Path | None) -> None:
     model, began = ricnet.load(PRETRAINED), time.process_time()
     dataset = load_data("cifar10", data_dir=data_dir, val_fraction=model.config.val_fraction)
     choosing = dataset.val.take(torch.arange(CHOOSING))
-    beliefs = {name: model.predict_proba(split.inputs) for name, split in (("val", choosing), ("test", dataset.test))}
-    labels = {"val_labels": choosing.labels.numpy(), "test_labels": dataset.test.labels.numpy()}
-    np.savez_compressed(path, **beliefs, **labels, seconds=time.process_time() - began)
+    found: Rows = {
+        name: model.predict_proba(split.inputs) for name, split in (("val", choosing), ("test", dataset.test))
+    }
+    found |= {"val_labels": choosing.labels.numpy(), "test_labels": dataset.test.labels.numpy()}
+    np.savez_compressed(path, **found, seconds=time.process_time() - began)
 
 
 # Prediction sets
-
-Rows = dict[str, Any]
 
 
 def judge_sets(
@@ -244,7 +248,7 @@ def judge(folder: Path) -> Rows:
             run = folder / f"{data}-{method}-seed{seed}"
             parts = []
             for part in ("val", "test"):
-                outcome = read_predictions(run, part)  # type: ignore[arg-type]
+                outcome = read_predictions(run, part)
                 parts += [_beliefs(outcome.log_beliefs), outcome.labels.numpy()]
             _add(entry, {"data": data, "system": system, "seed": seed}, parts, _seconds(run))
     if (images := folder / "cifar10.npz").is_file():

@@ -372,7 +372,7 @@ def _parity_row(name: str, runs: Sequence[dict[str, Any]], steps: int, most: int
 
 # Guarantees
 
-LEVELS, TESTED = (0.9, 0.95, 0.99), ("lac", "aps", "raps")
+LEVELS, TESTED, COMPARED = (0.9, 0.95, 0.99), ("lac", "aps", "raps"), ("RIC", "SL")
 BOUNDED = {"lost": "right → wrong", "changed": "answer differs", "brier": "Brier score rises"}
 
 
@@ -381,7 +381,7 @@ def prediction_sets(results: Path) -> str:
     entry = _guarantees(results)
     body = []
     for data in dict.fromkeys(run["data"] for run in entry["sets"]):
-        ours, theirs = ([run for run in entry["sets"] if (run["data"], run["system"]) == (data, s)] for s in _COMPARED)
+        ours, theirs = ([run for run in entry["sets"] if (run["data"], run["system"]) == (data, s)] for s in COMPARED)
         rows = f"{data}, {ours[0]['population'] // 2:,}"
         for level in LEVELS:
             cells = [_set_cells(level, score, ours, theirs) for score in TESTED]
@@ -392,14 +392,11 @@ def prediction_sets(results: Path) -> str:
     reading = (
         f"Measured coverage in % / mean number of classes in a set, over {settings['splits']} random splits of the "
         f"held-out rows into halves and {settings['seeds']} seeds (CIFAR-10: one model). Sets are never empty, as "
-        "`predict_set` gives them, so coverage may be above the level; the last column of each score allows empty "
-        "sets, which puts both methods at the level. Differences: mean ± half-width of the 95 % Student-t interval "
-        "over training seeds, paired by seed, on the same splits."
+        "`predict_set` gives them, so coverage may be above the level. The last column of a score allows empty sets, "
+        "which puts RIC and SL at the level unless scores tie (phoneme). Differences: mean ± half-width of the 95 % "
+        "Student-t interval over training seeds, paired by seed, on the same splits."
     )
     return f"{table(titles, body)}\n\n{reading}"
-
-
-_COMPARED = ("RIC", "SL")
 
 
 def _guarantees(results: Path) -> dict[str, Any]:
@@ -415,7 +412,7 @@ def _set_cells(level: float, score: str, ours: Sequence[Any], theirs: Sequence[A
         for rows in sides
     ]
     keys = ("size", "size_with_empty") if theirs else ()
-    gaps = [gap(*([row[key] for row in rows] for rows in sides), SCORE) for key in keys]
+    gaps = [gap([row[key] for row in sides[0]], [row[key] for row in sides[1]], SCORE) for key in keys]
     return [*levels, *(gaps or ["–", "–"])]
 
 
@@ -441,7 +438,11 @@ def guaranteed_exits(results: Path) -> str:
             body.append([system, words, *cells])
     whats = ("saved (%)", "saved by measured loss (%)", "violations (%)", "… by measured loss")
     titles = ["Digits, 3 exits", "Loss", *(f"ε = {100 * limit:g} %: {what}" for limit in limits for what in whats)]
-    return f"{table(titles, body)}\n\n{_simulated(entry, 'exits')}"
+    reading = (
+        "Exits, by loss against the whole network. Saved: mean share of multiply-adds, over simulations and seeds; by "
+        "measured loss: the cheapest threshold whose loss on the same examples is within ε, which guarantees nothing."
+    )
+    return f"{table(titles, body)}\n\n{reading} {_simulated(entry)}"
 
 
 def _worst(rows: Sequence[Mapping[str, float]], key: str) -> str:
@@ -449,18 +450,12 @@ def _worst(rows: Sequence[Mapping[str, float]], key: str) -> str:
     return f"{100 * max(row[key] for row in rows):.1f}"
 
 
-def _simulated(entry: Mapping[str, Any], part: str) -> str:
+def _simulated(entry: Mapping[str, Any]) -> str:
     settings = entry["settings"]
     delta, n = settings["delta"], settings["calibrations"]
     most = 100 * (delta + 2 * (delta * (1 - delta) / n) ** 0.5)
-    words = {
-        "exits": "Saved: mean share of multiply-adds against the whole network, over simulations and seeds; by "
-        "measured loss: the cheapest threshold whose loss on the same examples is within ε, which guarantees nothing.",
-        "abstention": "Answered: mean share over simulations and seeds; nothing is answered if no threshold is shown "
-        "to keep ε.",
-    }[part]
     return (
-        f"{words} Violations: simulations in which the loss in the population is above ε, of the seed with most; "
+        "Violations: simulations in which the loss in the population is above ε, of the seed with most; "
         f"allowed are δ = {100 * delta:g} % plus 2 Monte-Carlo standard errors, {most:.1f} %. {n:,} simulations of "
         f"{settings['examples']:,} calibration examples drawn from the held-out rows, for each seed."
     )
@@ -472,7 +467,10 @@ def guaranteed_answers(results: Path) -> str:
     limits = [row["limit"] for row in entry["abstention"][0]["rows"]]
     body = []
     for data, system in dict.fromkeys((run["data"], run["system"]) for run in entry["abstention"]):
-        same = [[run for run in entry[part] if (run["data"], run["system"]) == (data, system)] for part in _PARTS]
+        same = [
+            [run for run in entry[part] if (run["data"], run["system"]) == (data, system)]
+            for part in ("sets", "abstention")
+        ]
         error = 100 * (1 - np.mean([run["accuracy"] for run in same[0]]))
         cells = []
         for limit in limits:
@@ -483,11 +481,13 @@ def guaranteed_answers(results: Path) -> str:
     titles += [f"ε = {100 * limit:g} %: {what}" for limit in limits for what in ("answered (%)", "violations (%)")]
     versions = ", ".join(f"{name} {version}" for name, version in entry["versions"].items())
     minutes = sum(run["seconds"] for part in ("sets", "exits") for run in entry[part]) / 60
-    made = f"`{'`, then `'.join(entry['command'])}`; {minutes:.0f} CPU minutes on one thread, {versions}."
-    return f"{table(titles, body)}\n\n{_simulated(entry, 'abstention')} {made}"
-
-
-_PARTS = ("sets", "abstention")
+    time = f"{minutes:.0f} CPU minutes of training and prediction on one thread"
+    made = f"`{'`, then `'.join(entry['command'])}`; {time}, {versions}."
+    reading = (
+        "Error among the answered at most ε. Answered: mean share over simulations and seeds; nothing is answered if "
+        "no threshold is shown to keep ε."
+    )
+    return f"{table(titles, body)}\n\n{reading} {_simulated(entry)} {made}"
 
 
 WRITERS: dict[str, Callable[[Path], str]] = {
