@@ -190,5 +190,6 @@ def pick_device(name: str) -> torch.device:
         cuda = setting("device", "cuda")
         raise RicnetError(f"{asked}: with torchrun each process takes a GPU of its own; use {cuda}.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise RicnetError(f"{asked}: this machine has {torch.cuda.device_count()} CUDA devices; use another.")
+        count = torch.cuda.device_count()
+        raise RicnetError(f"{asked}: this machine has {count} CUDA devices; use auto, or a lower number.")
     return device

@@ -61,7 +61,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def free_bytes(device: "torch.device") -> int:
-    """Estimated free memory. If the system does not report it, half of the total memory, or of 8 GiB."""
+    """Free memory. If the system does not report it, half of the total memory; if that is unknown, 4 GiB."""
     if device.type == "cuda":
         import torch
 

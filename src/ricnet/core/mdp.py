@@ -97,8 +97,8 @@ def estimate(
     costs: Float[Tensor, "steps"] | None = None,
     price: float = 0.0,
 ) -> Gains:
-    """Generalised advantage estimation. With exits (`costs` of the steps are given) the value estimates another
-    quantity, undiscounted and minus the price, so it is only the baseline of Monte-Carlo returns."""
+    """Generalised advantage estimation. With exits (if `costs` of the steps are given) the value estimates the
+    undiscounted gain minus its price, so it is used only as the baseline of Monte-Carlo returns."""
     if costs is None:
         estimates = advantages(rewards, values, gamma, gae_lambda)
         returns = estimates + values[:-1]

@@ -148,7 +148,7 @@ def read_npz_inputs(
 def _tokens(array: Array, input_shape: tuple[int, ...], what: str) -> Int32[Tensor, "n tokens"]:
     known = array.dtype.kind in "iu" and array.shape[1:] == input_shape and array.size > 0
     if not known or array.min() < 0 or array.max() > np.iinfo(np.int32).max:
-        raise RicnetError(f"{what} holds no rows of {input_shape[0]} token ids, which the model reads; give it texts.")
+        raise RicnetError(f"{what} does not hold {input_shape[0]} token ids per row, as the model reads; give texts.")
     return torch.from_numpy(array.astype(np.int32))
 
 

@@ -153,7 +153,7 @@ def load(
     else:
         for each, value in (("test", test), ("text", text)):
             if value is not None:
-                raise RicnetError(f"{setting(each, value)} is for tables, which {path} is not; leave it out.")
+                raise RicnetError(f"{setting(each, value)} is for tables, and {path} is not a table; leave it out.")
         name, parts = str(spec), _read(spec, data_folder(data_dir), resolution, columns, tokenizer)
     if isinstance(parts, Dataset) and test_fraction is not None:
         raise RicnetError(f"{name} has a test part of its own; leave {setting('test_fraction')} out.")
@@ -196,7 +196,7 @@ def _read(
         return read_npz(path, folder / "packed", columns)
     if path.exists() or isinstance(spec, Path) or "/" in spec or os.sep in spec:
         raise RicnetError(
-            f"{path} {'is of another kind' if path.exists() else 'does not exist'}; give a folder of images or texts, "
+            f"{path} {'is not supported' if path.exists() else 'does not exist'}; give a folder of images or texts, "
             f"an .npz file, a table ({', '.join(TABLES)}), or one of {', '.join(DATASETS)}."
         )
     return _read_named(spec, folder, resolution)  # says which names there are

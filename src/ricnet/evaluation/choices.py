@@ -188,7 +188,7 @@ def _per_exit(beliefs: Exits, labels: Int64[Tensor, "n"]) -> tuple[float, ...]:
 
 
 def _shrunk_beta(beliefs: Exits, labels: Int64[Tensor, "n"], centre: float) -> float:
-    """β with the lowest NLL if PRIOR_EXAMPLES more examples had been seen whose labels follow the beliefs at
+    """β with the lowest NLL on the data and PRIOR_EXAMPLES pseudo-examples, whose labels follow the beliefs at
     β = `centre`; `centre` if the beliefs are worse than uniform ones."""
     weight = PRIOR_EXAMPLES / len(labels)
     target = (_mean_scores(beliefs, labels) + weight * _expected_scores(beliefs, centre)) / (1 + weight)
@@ -311,7 +311,7 @@ def _described(outcome: Outcome, threshold: float, most: int, budget: float | No
 # Operating points of a network with exits: halting thresholds for budgets, which are mean shares of compute
 
 GRID = 40
-"""Thresholds are stored for budgets of k/40 of compute that pay for the first exit."""
+"""Thresholds are stored for the budgets k/40, from the cost of the first exit to 1."""
 ROUNDING = 1e-9
 
 

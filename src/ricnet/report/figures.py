@@ -81,7 +81,7 @@ def house_style() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Decorator: draw in `house_style`. Save the figure within `house_style` too, when ticks are made."""
+    """Decorator: draw in `house_style`. Save the figure within `house_style` too, because ticks are made on saving."""
 
     @functools.wraps(draw)
     def draw_styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -102,7 +102,7 @@ def percent_ticks() -> FuncFormatter:
 @dataclass(frozen=True)
 class Look:
     name: str
-    """In legends; without the data if panels name it."""
+    """Name in legends, without the data set if panels name it."""
     colour: str
     dash: Any = "-"
     marker: str = "x"

@@ -230,7 +230,8 @@ def _identity(folder: Path) -> tuple[Config, Any, Any, bool, str | None] | None:
 
 @functools.lru_cache(maxsize=4)
 def read_data(data: str, data_dir: Path | None, encoder: str = "auto", **settings: Any) -> Dataset:
-    """Load a data set by DATA_SETTINGS; the last four are cached. A pretrained `encoder` may have its own tokenizer."""
+    """Load a data set with these DATA_SETTINGS; the four most recent ones are cached. A pretrained `encoder` may have
+    its own tokenizer."""
     return load_data(data, data_dir=data_dir, tokenizer=find_tokenizer(encoder), **settings)
 
 
