@@ -127,7 +127,7 @@ def groups_of(*folders: Path) -> list[RunGroup]:
 
 
 def without_manifest(folder: Path) -> Path:
-    """As whoever changes files on purpose leaves it; the others are noticed by their checksums."""
+    """Remove the manifest, whose checksums would detect changed files."""
     (folder / "manifest.json").unlink()
     return folder
 

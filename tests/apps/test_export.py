@@ -74,7 +74,7 @@ def test_it_agrees_with_pytorch_on_every_test_digit(exported: Path, digits_run: 
 
 @pytest.mark.slow
 def test_with_exits_it_leaves_where_pytorch_does(exits_run: Path, tmp_path: Path) -> None:
-    """And what nobody needs is not computed: operators inside an If run only for those that go on."""
+    """Skipped stages are not computed: operators inside an If run only for examples that continue."""
     classifier, digits = ricnet.load(exits_run), load_data("digits").test.inputs
     values = classifier.refine(digits, halt=False).values
     assert values is not None

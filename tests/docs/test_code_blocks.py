@@ -42,7 +42,7 @@ NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*\Z")
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b")
 EPOCHS = re.compile(r"(epochs[ =])\d+")
 LANGUAGES = {"python", "sh", "json", "csv", "text", "toml"}
-"""Of the blocks; all but the first two are there to be read. Names that nobody runs by would be passed over."""
+"""Languages of code blocks; only the first two are run. Other names would be skipped silently."""
 Servers = list[httpx.Client]
 """Those that the page has started, as clients of them."""
 

@@ -70,7 +70,7 @@ def test_a_reading_sets_temperature_and_halts() -> None:
 def test_report_has_scores_at_the_halt_costs_and_scores_per_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Answers (0.9, 0.1), (0.3, 0.7), (0.2, 0.8): right, right, wrong. Per step, nobody halts."""
+    """Answers (0.9, 0.1), (0.3, 0.7), (0.2, 0.8): right, right, wrong. Scores per step are without halting."""
     model, scores = nn.Linear(1, 1).train(), [math.log(0.9), math.log(0.7), math.log(0.2)]
     monkeypatch.setattr(evaluate, "pool_size", lambda _: 2)
     entry = report(observe(Scripted(), model, Split(torch.arange(3).float().unsqueeze(1), LABELS)))

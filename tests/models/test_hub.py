@@ -65,7 +65,7 @@ def shared(digits_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def published(shared: Path, hub: Hub) -> Hub:
-    """A model on the Hub, put there by somebody else."""
+    """A model of another user on the Hub."""
     hub.models[REPO] = {path.name: path.read_bytes() for path in shared.iterdir()}
     return hub
 

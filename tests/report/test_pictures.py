@@ -317,7 +317,7 @@ def test_thresholds_come_from_validation_data(leaver: RunGroup) -> None:
 
 
 def test_values_that_rise_again_leave_no_gap_in_the_curve(leaver: RunGroup) -> None:
-    """Whoever does not leave at the first exit goes all the way; where a quarter does, it is those who gain most."""
+    """Examples that do not leave at the first exit use the whole network; if a quarter does, these gain most."""
     scores = read_predictions(leaver.first.path).step_scores.numpy()
     gain = scores[-1] - scores[0]
     values = np.full(scores.shape, 100.0, dtype=np.float32)

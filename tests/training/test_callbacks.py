@@ -420,7 +420,7 @@ def test_divergence_is_reported_and_the_last_good_state_kept(
 def test_a_new_run_is_refused_or_replaces_a_diverged_one(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
 ) -> None:
-    """Weights of a good epoch are not replaced unasked; without any there is nothing to keep."""
+    """A diverged run with weights of a good epoch is kept; one without any is replaced."""
     config, folder, loss, calls = configured(dataset, "supervised"), RunFolder(tmp_path), Supervised.loss, list[int]()
 
     def broken(*args: Any) -> Any:

@@ -136,7 +136,7 @@ def test_a_run_that_cannot_be_resumed_is_refused_and_unchanged(dataset: Dataset,
 
 
 def test_a_study_leaves_no_state(dataset: Dataset, tmp_path: Path) -> None:
-    """Nobody goes on with its many runs."""
+    """Runs of a study are not extended, so they keep no checkpoint."""
     run(configured(dataset, "supervised", schedule="constant"), dataset, RunFolder(tmp_path), CPU)
     assert not list(tmp_path.glob("state*"))
 

@@ -225,7 +225,7 @@ def _create_timm(name: str) -> Any:
         import timm
     except Exception as error:  # a torchvision built for another torch raises any kind of error
         raise RicnetError(
-            f"timm cannot be imported ({first_line(error)}); install the version of torchvision that is built for torch "
+            f"timm cannot be imported ({first_line(error)}); install the version of torchvision for torch "
             f"{torch.__version__}."
         ) from error
     if not timm.is_model(name):

@@ -36,7 +36,7 @@ from .conftest import serving
 
 @dataclass(frozen=True)
 class Watched(Classifier):
-    """Waits to be let go, and remembers what it was asked."""
+    """A classifier that waits for `gate` and records its calls."""
 
     gate: threading.Event = field(default_factory=threading.Event)
     entered: threading.Event = field(default_factory=threading.Event)
@@ -55,7 +55,7 @@ def watched(digits: Classifier) -> Watched:
 
 
 def start(batcher: Batcher, watched: Watched, first: Question) -> None:
-    """Whatever is asked from now on has to wait for the first."""
+    """Start a first request, so that all later ones wait."""
     batcher.ask(first)
     assert watched.entered.wait(10)
 

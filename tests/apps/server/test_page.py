@@ -33,7 +33,7 @@ LENGTHS = "bars => [...bars.querySelectorAll('.fill')].map(bar => new DOMMatrix(
 
 @pytest.fixture
 def visit(browser: "Browser") -> Iterator[Any]:
-    """Opens the page of a server, without motion unless it is wanted; it asks nobody else and complains of nothing."""
+    """Opens the page of a server, by default without motion; checks for no other requests and no errors."""
     seen: list[tuple[str, list[str], list[str]]] = []
     contexts = []
 
