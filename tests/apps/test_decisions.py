@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import ricnet
 from made_runs import draw_no_pages
 from ricnet.apps.cli import main
 from ricnet.apps.commands.decisions import Decisions
@@ -16,6 +17,7 @@ from ricnet.data import load as load_data
 from ricnet.evaluation import risk
 from ricnet.evaluation.conformal import Score, SetRule
 from ricnet.evaluation.costs import costs_of
+from ricnet.models.guarantees import set_rule
 
 from .conftest import Refused, RunRic
 
@@ -117,7 +119,7 @@ def test_calibrate_takes_other_data(run: Path, run_ric: RunRic, refused: Refused
     assert run_ric("predict", copy, run.parent / "new.npz", "--coverage", 0.9).code == 0
     refused(("--coverage 0.99", "at least 99", "there are 40"), "predict", copy, "--coverage", 0.99)
     refused(("--max-loss 0.01", "at least 299"), "predict", copy, "--max-loss", 0.01)
-    refused(("digits is what the run was trained on", "--calibration-fraction"), "calibrate", copy, "digits")
+    refused(("digits was used to train the run", "--calibration-fraction"), "calibrate", copy, "digits")
     (copy / "guarantees.npz").unlink()
     (copy / "manifest.json").unlink()
     for flag in ("--coverage", "--max-loss", "--max-error"):
@@ -155,6 +157,14 @@ def test_monitor_notices_corrupted_digits(run: Path, run_ric: RunRic, tmp_path: 
     assert "Guarantees are doubtful: confidence" in noisy.out
     found = json.loads(run_ric("monitor", run, tmp_path / "noisy.npz", "--labels", "--coverage", 0.9, "--json").out)
     assert found["labelled"]["coverage"]["0.9"]["high"] < 0.9
+    assert found["comparisons"][0]["new"] < found["comparisons"][0]["old"]
+    how = ("--labels", "--coverage", 0.9, "--max-steps", 1, "--json")
+    found = json.loads(run_ric("monitor", run, tmp_path / "same.npz", *how).out)
+    assert (found["comparisons"][1]["old"], found["comparisons"][1]["new"]) == (1, 1)
+    model = ricnet.load(run)
+    beliefs = model.refine(test.inputs, 1).final.double().softmax(-1).numpy()
+    sets = set_rule(model, 0.9, max_steps=1).sets(beliefs, allow_empty=False)
+    assert found["labelled"]["coverage"]["0.9"]["share"] == sets[np.arange(len(y)), y].mean()
     assert found["labelled"]["accuracy"]["high"] < 0.8
     honest = run_ric("monitor", run, tmp_path / "same.npz", "--labels")
     assert "coverage of sets for 0.95" in honest.out

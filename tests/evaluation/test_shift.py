@@ -64,6 +64,8 @@ def test_shifted_data_is_noticed_and_named() -> None:
     assert found[0].new < found[0].old
     words = verdict(found, 200)
     assert "Guarantees are doubtful: confidence and steps of 200 new examples differ" in words
+    worst = max(found, key=lambda each: each.stability)
+    assert f"(the difference of {worst.name} is {worst.size})" in words
     same = compare(summary(rng, 300), summary(rng, 200), 4, exits=True)
     assert same[1].name == "exit"
     assert "which this does not prove" in verdict(same, 200)
