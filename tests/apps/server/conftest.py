@@ -17,14 +17,15 @@ from ricnet.apps.server import connections
 from ricnet.apps.server.application import build
 from ricnet.apps.server.connections import address_of, listen
 from ricnet.apps.server.limits import Limits
+from ricnet.evaluation.costs import Costs
 from ricnet.models.classifier import Classifier
 
 
 @contextmanager
-def serving(classifier: Classifier, **limits: float) -> Iterator[httpx.Client]:
+def serving(classifier: Classifier, costs: Costs | None = None, **limits: float) -> Iterator[httpx.Client]:
     """A client of a server that is shut down in the end as a signal would do it."""
     with listen("127.0.0.1", 0) as listening:
-        app = build(classifier, "tested", Limits(**limits))
+        app = build(classifier, "tested", Limits(**limits), costs=costs)
         server = connections.server(app, grace_seconds=5)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

@@ -20,6 +20,7 @@ import torch
 
 from ricnet.apps.cli import main
 from ricnet.apps.server.application import docs_html
+from ricnet.evaluation.costs import costs_of
 from ricnet.models.classifier import Classifier
 
 from .asking import beliefs, open_request, png, png_that_claims, post, refused
@@ -266,3 +267,17 @@ def test_a_request_may_ask_for_a_prediction_set(features: Classifier) -> None:
     with serving(replace(features, folder=None)) as client:
         refused = client.post("/v1/predict", json={"features": x[:1].tolist(), "coverage": 0.9})
         assert "needs calibration examples" in refused.json()["error"]
+
+
+def test_with_costs_the_answer_is_that_of_least_expected_cost(features: Classifier) -> None:
+    costs = costs_of([[0, 1, 1, 9], [1, 0, 1, 9], [100, 100, 0, 9]], features.class_names)
+    x = np.random.default_rng(1).normal(size=(20, 4)).astype(np.float32)
+    beliefs = features.predict_proba(x).astype(np.float64)
+    expected = beliefs @ costs.matrix
+    with serving(features, costs=costs) as client:
+        found = client.post("/v1/predict", json={"features": x.tolist()}).json()["predictions"]
+        assert [one["answer"] for one in found] == [costs.decisions[k] for k in expected.argmin(1)]
+        assert [one["expected_cost"] for one in found] == pytest.approx(expected.min(1).tolist(), rel=1e-4)
+        assert [one["answer"] for one in found] != [features.class_names[k] for k in beliefs.argmax(1)]
+        refused = client.post("/v1/predict", json={"features": x.tolist(), "abstain_below": 0.5})
+        assert (refused.status_code, "leave abstain_below out" in refused.json()["error"]) == (422, True)

@@ -13,6 +13,7 @@ from ricnet.errors import require_extra
 if TYPE_CHECKING:
     import socket
 
+    from ricnet.evaluation.costs import Costs
     from ricnet.models.classifier import Classifier
 
 EXTRA = ("serve", "fastapi", "python_multipart", "uvicorn")
@@ -45,6 +46,8 @@ class Serve:
     budget: float | None = None
     """For a model with exits: mean share of compute of the answers (see ric predict), unless a request has a budget of
     its own."""
+    costs: Path | None = None
+    """CSV file of costs (see ric predict): requests are answered with the class of least expected cost."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -52,11 +55,13 @@ def serve(arguments: Sequence[str]) -> None:
     options: Serve = parse(Serve, arguments, "serve")
     require_extra("ric serve", *EXTRA)
     from ricnet.apps.server.connections import listen
+    from ricnet.evaluation.costs import read_costs
 
     with listen(options.host, options.port) as listening:  # before the model is loaded, which takes longer
         hosts = allowed_hosts(listening, options.host, options.allow_host)
         classifier = open_model(options.run, options.device, Answering(budget=options.budget))
-        run_server(classifier, options.run, listening, options.open, options.limits, hosts)
+        costs = None if options.costs is None else read_costs(options.costs, classifier.class_names)
+        run_server(classifier, options.run, listening, options.open, options.limits, hosts, costs)
 
 
 def run_server(
@@ -66,13 +71,14 @@ def run_server(
     open_browser: bool,
     limits: Limits | None = None,
     hosts: Hosts | None = None,
+    costs: "Costs | None" = None,
 ) -> None:
     from ricnet.apps.server import application, connections
     from ricnet.models.locate import PREFIX
     from ricnet.training.console import say
 
     name = run.removeprefix(PREFIX).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or run
-    app = application.build(classifier, name, limits, hosts)
+    app = application.build(classifier, name, limits, hosts, costs)
     address = connections.address_of(listening)
     say([f"page     {address}", f"API      {address}/docs", "Ctrl-C stops the server."])
     application.run(app, listening, open_browser)

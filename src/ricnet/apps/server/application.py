@@ -25,6 +25,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from ricnet.apps.answers import answers
+from ricnet.apps.commands.decisions import Decisions
 from ricnet.apps.server import requests, responses
 from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.connections import Guard, address_of, most_connections, server
@@ -32,9 +33,10 @@ from ricnet.apps.server.limits import Hosts, Limits, Refusal
 from ricnet.apps.server.requests import Decoders, File, Options, RequestInputs
 from ricnet.errors import RicnetError, in_python
 from ricnet.evaluation.conformal import SetRule
+from ricnet.evaluation.costs import Costs
 from ricnet.io import short
 from ricnet.models.classifier import Classifier
-from ricnet.models.guarantees import named_sets, read_calibration, set_rule
+from ricnet.models.guarantees import read_calibration, set_rule
 from ricnet.version import __version__
 
 PAGE = Path(__file__).parent / "page"
@@ -54,8 +56,15 @@ REFUSALS = {
 }
 
 
-def build(classifier: Classifier, name: str, limits: Limits | None = None, hosts: Hosts | None = None) -> FastAPI:
-    """The application for one model. The model is run once before the first request, since its first run is slow."""
+def build(
+    classifier: Classifier,
+    name: str,
+    limits: Limits | None = None,
+    hosts: Hosts | None = None,
+    costs: Costs | None = None,
+) -> FastAPI:
+    """The application for one model. The model is run once before the first request, since its first run is slow.
+    With `costs`, answers are those of least expected cost."""
     limits = limits or Limits()
     # At most half of the connections may wait for an answer, so that new clients can connect.
     limits = replace(limits, max_waiting=min(limits.max_waiting, most_connections() // 2))
@@ -83,13 +92,15 @@ def build(classifier: Classifier, name: str, limits: Limits | None = None, hosts
     )
     app.add_middleware(Guard, limits=limits, hosts=hosts or Hosts())
     app.add_exception_handler(HTTPException, _explain)
-    _add_predict(app, classifier, batcher, decoders, limits)
+    _add_predict(app, classifier, batcher, decoders, limits, costs)
     _add_facts(app, classifier, batcher, responses.describe(classifier, name, limits))
     _add_pages(app, requests.example(classifier))
     return app
 
 
-def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoders: Decoders, limits: Limits) -> None:
+def _add_predict(
+    app: FastAPI, classifier: Classifier, batcher: Batcher, decoders: Decoders, limits: Limits, costs: Costs | None
+) -> None:
     refusals: dict[int | str, Any] = {
         code: {"model": responses.Problem, "description": words} for code, words in REFUSALS.items()
     }
@@ -104,7 +115,9 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
         """Classify images, rows or texts; each is refined until the model expects no further gain."""
         read, options = await _read(request)
         own, notes = _within_budget(classifier, options, most_steps)  # refuses before anything is decoded
-        rule = _set_rule(own or classifier, options)
+        if costs is not None and options.abstain_below is not None:
+            raise Refusal(422, "this server answers by costs; leave abstain_below out.")
+        decisions = Decisions(_set_rule(own or classifier, options), costs)
         given = read if isinstance(read, RequestInputs) else await decoders.decode(read, request.is_disconnected)
         deadline = None if options.max_ms is None else request.state.arrived + options.max_ms / 1000
         # max_steps equal to the horizon changes nothing; without it, more requests can be batched.
@@ -114,10 +127,9 @@ def _add_predict(app: FastAPI, classifier: Classifier, batcher: Batcher, decoder
         def respond() -> Response:
             how = (options.top, options.abstain_below, options.trace)
             said = answers(path, given.names, classifier.class_names, *how)
-            if rule is not None:
-                beliefs = path.final.double().softmax(-1).cpu().numpy()
-                sets = named_sets(rule.sets(beliefs, allow_empty=False), beliefs, classifier.class_names)
-                said = [entry | {"set": chosen} for entry, chosen in zip(said, sets, strict=True)]
+            if decisions.sets is not None or costs is not None:
+                decided = decisions.entries(path, classifier.class_names, trace=False)
+                said = [entry | more for entry, more in zip(said, decided, strict=True)]
             return JSONResponse({"predictions": said, "notes": [*given.notes, *notes]})
 
         return await asyncio.to_thread(respond) if options.trace else respond()  # a trace may be large

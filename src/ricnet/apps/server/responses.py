@@ -33,12 +33,16 @@ class Answer(BaseModel):
     """As `ric predict --json` gives it."""
 
     input: str = Field(description="File name, or place in the request, such as rows[0].")
-    answer: str = Field(description="Most probable class at the halt, or unsure if it is below abstain_below.")
+    answer: str = Field(
+        description="Most probable class at the halt, or unsure if it is below abstain_below; with ric serve --costs "
+        "the class of least expected cost, or unsure."
+    )
     confidence: float = Field(description="Probability of that class.")
     steps: int = Field(description="Steps until the halt.")
     cost: float | None = Field(None, description="With exits: share of compute that was used.")
     top: list[Ranked] = Field(description="The most probable classes, as many as requested.")
     set: list[str] | None = Field(None, description="With coverage: the classes of the prediction set, likely first.")
+    expected_cost: float | None = Field(None, description="With ric serve --costs: expected cost of the answer.")
     costs: list[float] | None = Field(None, description="With trace and exits: share of compute after every step.")
     beliefs: list[list[float]] | None = Field(None, description="With trace: probabilities after every step, by class.")
     values: list[float] | None = Field(
