@@ -61,7 +61,7 @@ def fill(text: str, results: Path) -> str:
 
 def read(path: Path) -> RunRecord:
     """Read an archived run, once per version of the file: many cells need the same run."""
-    return _read(path, path.stat().st_mtime_ns)
+    return _read(path.resolve(), path.stat().st_mtime_ns)
 
 
 @cache

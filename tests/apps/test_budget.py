@@ -56,8 +56,12 @@ def test_evaluate_and_predict_keep_a_budget(run: Path, rows: Path, capsys: pytes
 
 
 def test_a_trace_says_why_it_ended(run: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = tmp_path / "few.npz"
+    with np.load(rows) as stored:
+        np.savez(few, x=stored["x"][:12], y=stored["y"][:12])
+
     def ends(*flags: object) -> str:
-        return answer(predict, capsys, run, rows, "--trace", "--budget", 1, *flags)
+        return answer(predict, capsys, run, few, "--trace", "--budget", 1, *flags)
 
     assert "◀ last exit" in ends()
     assert "◀ last step" in ends("--max-steps", 3)
@@ -65,7 +69,7 @@ def test_a_trace_says_why_it_ended(run: Path, rows: Path, tmp_path: Path, capsys
     assert "last" not in ends("--max-ms", 1e-6, "--max-steps", 3)
     ricnet.train(rows, method="supervised", out=tmp_path / "at once", epochs=1, device="cpu")
     capsys.readouterr()
-    assert "◀ stops" in answer(predict, capsys, tmp_path / "at once", rows, "--trace", "--max-steps", 3)
+    assert "◀ stops" in answer(predict, capsys, tmp_path / "at once", few, "--trace", "--max-steps", 3)
 
 
 def test_two_rules_or_a_budget_out_of_range_are_refused(run: Path, rows: Path) -> None:

@@ -281,7 +281,7 @@ def two_exits(generator: torch.Generator, n: int, loss: float) -> HaltChoice:
 @pytest.mark.parametrize("n", SIZES[:3])
 def test_simulation_a_cheaper_exit_that_loses_too_much_is_rarely_taken(n: int) -> None:
     """All examples by the first exit would lose .015: at most one wrong claim in twenty."""
-    trials = 150
+    trials = 80
     taken = simulate(trials, lambda g: two_exits(g, n, 0.015).mean_cost <= 0.4 + 1e-6)
     assert taken <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
 

@@ -229,12 +229,12 @@ def test_silent_connections_do_not_block_others(digits_run: Path, tmp_path: Path
             stack.enter_context(socket.create_connection(place, timeout=5)).sendall(said)
         for _ in range(5):
             began = time.perf_counter()
-            assert httpx.get(f"{address}/healthz", trust_env=False).json()["status"] == "ok"
-            asked = httpx.post(f"{address}/v1/predict", json={"images": ["AAAA"]}, trust_env=False)
+            assert httpx.get(f"{address}/healthz", trust_env=False, timeout=20).json()["status"] == "ok"
+            asked = httpx.post(f"{address}/v1/predict", json={"images": ["AAAA"]}, trust_env=False, timeout=20)
             assert "images[0] is not a readable image" in json.loads(asked.text)["error"]
-            assert time.perf_counter() - began < 3
+            assert time.perf_counter() - began < 0.8 * connections.HEADER_SECONDS, "waited for silent connections"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(8) == -signal.SIGTERM
+        assert process.wait(20) == -signal.SIGTERM
     assert log.stat().st_size < 20_000
     assert "Traceback" not in log.read_text()
 
