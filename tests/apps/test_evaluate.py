@@ -222,7 +222,7 @@ def test_a_run_of_fewer_rows_is_measured_on_those_it_learned_from(
     assert (stored["config"]["train_fraction"], stored["data"]["rows"]) == (0.5, {"train": 68, "val": 15, "test": 50})
     measured = evaluate(run)
     assert sizes(measured) == {"train": 68, "val": 15, "test": 50}
-    assert "not what the run learned from" not in measured[1]
+    assert "differs from the data that the run" not in measured[1]
     assert sizes(evaluate(run, data=f"{copy}#kind"))["test"] == 50
 
 
