@@ -156,5 +156,11 @@ def test_prose_in_a_table_is_pointed_out() -> None:
     only = parse_table("\n".join(["note,y", *(f"{text},{n % 2}" for n, text in enumerate(prose))]), "it")
     with refusal("'note'", "--text note"):
         fit_columns(only, "y")
+    short = [
+        f"{text},{n % 2}"
+        for n, text in enumerate(["bus was late", "soup was cold"] * 3 + [f"all {n} good" for n in "abcdefgh"])
+    ]
+    _, notes = fit_columns(parse_table("\n".join(["note,y", *short]), "it"), "y")
+    assert "--text note" in notes[0]  # short texts, but there is nothing else to learn from
     assert not is_prose(["Braund, Mr. Owen Harris", "Heikkinen, Miss. Laina"])
     assert not is_prose(["the same long sentence in each and every row"] * 30)

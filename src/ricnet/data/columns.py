@@ -25,7 +25,7 @@ from jaxtyping import Float, Float64, Int64, Num
 from torch import Tensor
 
 from ricnet.data.tables import FORMATS, Cells, Reading, Rows, Table, TableError, is_missing, show_date
-from ricnet.data.texts import MOST_TOKENS, PROSE_ROWS, Text, Tokenizer, is_prose
+from ricnet.data.texts import MOST_TOKENS, PROSE_ROWS, PROSE_WORDS, Text, Tokenizer, is_prose
 from ricnet.errors import RicnetError, listed, setting
 from ricnet.io import Absent, Maybe, are_texts, is_count, is_finite, is_switch, is_text, misfit
 
@@ -326,7 +326,8 @@ def _examine(name: str, table: Table, rows: Int64[np.ndarray, "m"], detect_ident
     reader = _reader(name, cells)
     identifier = detect_identifier and _named_identifier(name) and _all_differ(cells.take(rows), reader)
     if reader is None:
-        prose, mistake = is_prose(cells.take(rows[:PROSE_ROWS])), _mistake(cells, table)
+        words = PROSE_WORDS if len(table.columns) > 2 else 3  # beside the classes nothing but these texts
+        prose, mistake = is_prose(cells.take(rows[:PROSE_ROWS]), words), _mistake(cells, table)
         return _Found(name, _fit_category(name, cells, rows), Category(name, (), True), identifier, prose, mistake)
     values = reader.read(cells).values[rows]
     column = None if identifier else _fit_values(reader, values, table.name)

@@ -132,12 +132,12 @@ def fit_text(texts: Iterable[str], name: str, tokenizer: Tokenizer | None) -> Te
     return Text(name, max(len(split(text, most)) for text in texts), tokenizer)
 
 
-def is_prose(cells: Iterable[str]) -> bool:
-    """Whether a column holds sentences rather than categories, by its first `PROSE_ROWS` cells."""
+def is_prose(cells: Iterable[str], words: int = PROSE_WORDS) -> bool:
+    """Whether these cells are sentences of at least `words` words on average rather than categories."""
     some = list(filter(None, cells))
     if not some or 2 * len(set(some)) < len(some):
         return False
-    return sum(len(_LETTERS.findall(cell[:1_000])) for cell in some) >= PROSE_WORDS * len(some)
+    return sum(len(_LETTERS.findall(cell[:1_000])) for cell in some) >= words * len(some)
 
 
 def as_texts(given: Any) -> list[str] | None:

@@ -199,7 +199,7 @@ def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
         [Cell(name), *(Cell(metric.write(entry[metric.name], unit=True)) for entry in parts)]
         for name, metric in zip(names, shown, strict=True)
     ]
-    return terminal(Grid(["", *entries], rows), title=f"{title} (ECE with {parts[-1]['ece_bins']} bins)")
+    return terminal(Grid(["", *entries], rows), title=f"{title}\nECE with {parts[-1]['ece_bins']} bins")
 
 
 def _by_class(found: Confusion) -> list[dict[str, Any]]:
