@@ -16,7 +16,7 @@ COMMANDS = {
     "evaluate": "scores of a trained run, on its own data or on other data",
     "predict": "classify images, texts or rows; --trace shows every step",
     "calibrate": "give a run unseen labelled data, for prediction sets and limits",
-    "monitor": "compare new data with the calibration data of a run, and say whether guarantees are doubtful",
+    "monitor": "compare new data with the calibration data of a run",
     "report": "one HTML page about a run, or about several in comparison",
     "compare": "train several systems with several seeds, and test differences",
     "reproduce": "the tables, figures and theorems of the paper",
@@ -24,7 +24,7 @@ COMMANDS = {
     "export": "write a trained run as one ONNX file that halts by itself",
     "push": "upload a trained run to the Hub, where others load it by name",
     "serve": "answer over HTTP, with a page that shows the belief by step",
-    "demo": "the same page with the pretrained model, or with one of digits",
+    "demo": "the page of serve with the pretrained model, or one of digits",
     "data": "list, download and check the named data sets",
 }
 MODULES = {"reproduce": "report", "push": "export", "demo": "serve"}
@@ -38,7 +38,7 @@ usage: ric COMMAND [OPTIONS]
 {chr(10).join(f"  {name:<10}{text}" for name, text in COMMANDS.items())}
 
 Start here:
-  ric train            train on scikit-learn's digits: a minute or two on a laptop
+  ric train            train on scikit-learn's digits, in a minute or two
   ric predict runs/digits-ric-seed0 --trace
   ric COMMAND --help   options of a command
 """

@@ -133,9 +133,12 @@ def _convert(kind: Any, text: str) -> Any:
                 return text
         elif option is not NoneType:
             try:
-                return option(text)
+                value = option(text)
             except ValueError:
-                pass
+                continue
+            if option is int and abs(value) >= 2**63:
+                raise argparse.ArgumentTypeError(f"{short(text, 40)} is out of range: it must fit into 64 bits.")
+            return value
     raise argparse.ArgumentTypeError(f"cannot be {short(text, 80)!r}; give {wanted(kind)}.")
 
 
