@@ -89,6 +89,7 @@ def test_unreadable_values_are_one_sentence(kind: type, typed: str, names: tuple
         (Outer, "r --schedule cosin", ("--schedule", "'cosin'", "one of 'cosine', 'constant'.")),
         (Outer, "r --clip 1 --batch-size 8.5", ("--batch-size", "'8.5'", "a whole number.")),
         (Outer, "r --batch-size=many", ("--batch-size", "'many'", "a whole number.")),
+        (Outer, f"r --batch-size {2**63}", ("--batch-size", "must fit into 64 bits.")),
         (Outer, "r --clip x", ("--clip", "'x'", "a number or None.")),
         (Outer, "r --batch-size None --clip None", ("--batch-size", "'None'", "a whole number.")),
         (Outer, "r --clip", ("--clip needs a value", "a number or None.")),
