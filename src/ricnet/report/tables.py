@@ -237,11 +237,9 @@ def _test_sets(runs: Sequence[RunRecord]) -> str:
     """Name and size of each test set, with the standard error of a mean accuracy on it."""
     parts = []
     for alike in by_task(runs):
-        mean = sum(run.test["accuracy"] for run in alike) / len(alike)
-        points = 100 * math.sqrt(mean * (1 - mean) / alike[0].task.n)
-        parts.append(
-            f"{alike[0].test_label}, n = {alike[0].task.n:,} (standard error of an accuracy: {points:.2f} points)"
-        )
+        n, mean = alike[0].task.n, sum(run.test["accuracy"] for run in alike) / len(alike)
+        error = f" (standard error of an accuracy: {100 * math.sqrt(mean * (1 - mean) / n):.2f} points)"
+        parts.append(f"{alike[0].test_label}, n = {n:,}{error if 0 < mean < 1 else ''}")
     return f"{judged_words('Test set', runs)}: {'; '.join(parts)}."
 
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ricnet.errors import RicnetError, require_extra, setting
+from ricnet.errors import RicnetError, listing, require_extra, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
 from ricnet.evaluation.evaluate import observe, summarize
@@ -227,7 +227,7 @@ def has_fallen(accuracy: float, best: float, rows: int) -> bool:
 def refuse_nonfinite(trainer: "Trainer", numbers: dict[str, float]) -> None:
     broken = [name for name, value in numbers.items() if not math.isfinite(value)]
     if broken:
-        diverged(trainer, f"{' and '.join(broken[:3])} became infinite or NaN")
+        diverged(trainer, f"{listing(broken[:3])} became infinite or NaN")
 
 
 def diverged(trainer: "Trainer", what: str) -> None:
