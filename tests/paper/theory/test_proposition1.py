@@ -18,7 +18,7 @@ from ricnet_paper.theory.proposition1 import BOUNDED, FREE, constrained_optimum
 pytestmark = pytest.mark.usefixtures("_undrawn")
 TRUTH = torch.tensor([[0.9, 0.05, 0.05], [0.2, 0.4, 0.4]], dtype=torch.float64)
 METHOD = OnPolicy(horizon=2, rollouts=4, label_baseline=True, step_weight="discounted")
-UPDATES = 220
+UPDATES = 300
 Agents = dict[float, RecurrentClassifier]
 
 
