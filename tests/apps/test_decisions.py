@@ -16,7 +16,7 @@ from ricnet.core.trajectory import Trajectory
 from ricnet.data import load as load_data
 from ricnet.evaluation import risk
 from ricnet.evaluation.conformal import Score, SetRule
-from ricnet.evaluation.costs import costs_of
+from ricnet.evaluation.costs import Weights, costs_of
 from ricnet.models.guarantees import set_rule
 
 from .conftest import Refused, RunRic
@@ -187,3 +187,24 @@ def test_monitor_notices_a_shifted_table(tmp_path: Path, run_ric: RunRic, refuse
     assert run_ric("calibrate", tmp_path / "run", write("cal.csv", 300, 0)).code == 0
     assert "No difference" in run_ric("monitor", tmp_path / "run", write("same.csv", 300, 0)).out
     assert "Guarantees are doubtful" in run_ric("monitor", tmp_path / "run", write("other.csv", 300, 3)).out
+
+
+def test_tuned_weights_change_the_answers_and_what_is_measured() -> None:
+    tuned = Weights((0.4, 1.6), 0.6, 0.8, 0.01, True, "balanced_accuracy")
+    beliefs = torch.tensor([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.6, 0.4]], dtype=torch.float64)
+    path = Trajectory(beliefs.log()[None], torch.ones(4, dtype=torch.int64))
+    entries = Decisions(weights=tuned).entries(path, ("no", "yes"), trace=False)
+    assert [entry["answer"] for entry in entries] == ["no", "yes", "yes", "yes"]  # .36/.16, .28/.48, .08/1.28, .24/.64
+    assert [entry["confidence"] for entry in entries] == pytest.approx([0.9, 0.3, 0.8, 0.4])
+    found = Decisions(weights=tuned).measured(beliefs.numpy(), np.array([0, 0, 1, 1]))["weights"]["measured"]
+    assert found == {"weighted": pytest.approx((1 / 2 + 2 / 2) / 2), "most_likely": pytest.approx((2 / 2 + 1 / 2) / 2)}
+
+
+def test_tune_uses_the_validation_data_of_the_run(run: Path, run_ric: RunRic, refused: Refused) -> None:
+    said = run_ric("predict", run, run.parent / "new.npz", "--tune", "macro_f1", "--json")
+    assert "class weights" in said.err
+    assert "macro f1" in said.err
+    measured = json.loads(run_ric("evaluate", run, "--tune", "macro_f1", "--json").out)["test"]["weights"]
+    assert measured["rule"]["target"] == "macro_f1"
+    costs = run.parent / "costs.csv"
+    refused(("--tune and --costs", "cannot be combined"), "predict", run, "--tune", "macro_f1", "--costs", costs)

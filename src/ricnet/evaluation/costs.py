@@ -157,6 +157,10 @@ class Weights:
     error: float
     """Standard error of the gain, from resampled examples."""
     kept: bool
+    target: Target
+
+    def answers(self, beliefs: Float[np.ndarray, "n classes"]) -> Int[np.ndarray, "n"]:
+        return np.asarray((beliefs * self.weights).argmax(1))
 
 
 def target_score(counts: Float[np.ndarray, "*batch classes classes"], target: Target) -> Float[np.ndarray, "*batch"]:
@@ -183,7 +187,7 @@ def tune_weights(beliefs: Float[np.ndarray, "n classes"], labels: Int[np.ndarray
     error = float(gains.std())
     kept = after - before > 1.64 * error
     chosen = _best_weights(beliefs, labels, target) if kept else np.ones(classes)
-    return Weights(tuple(chosen.tolist()), before, after, error, kept)
+    return Weights(tuple(chosen.tolist()), before, after, error, kept, target)
 
 
 def _scores(
@@ -228,8 +232,10 @@ def _weighted(
     weights: Float[np.ndarray, "classes"],
     target: Target,
 ) -> float:
-    classes = beliefs.shape[1]
-    answers = (weights * beliefs).argmax(1)
+    return answer_score((weights * beliefs).argmax(1), labels, beliefs.shape[1], target)
+
+
+def answer_score(answers: Int[np.ndarray, "n"], labels: Int[np.ndarray, "n"], classes: int, target: Target) -> float:
     counts = np.bincount(labels * classes + answers, minlength=classes**2).reshape(classes, classes)
     return float(target_score(counts.astype(np.float64), target))
 

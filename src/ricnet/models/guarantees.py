@@ -29,6 +29,7 @@ from ricnet.evaluation.conformal import (
     measure_sets,
     rank_classes,
 )
+from ricnet.evaluation.costs import Target, Weights, tune_weights
 from ricnet.evaluation.evaluate import pool_size, read_predictions
 from ricnet.evaluation.shift import Summary
 from ricnet.io import read_arrays, write_atomically
@@ -267,6 +268,14 @@ def score_named(classifier: "Classifier", name: ScoreName, coverage: float) -> S
         raise RicnetError(f"{setting('score', name)} needs the validation predictions of a run folder; choose aps.")
     held_out = read_predictions(classifier.folder, "val")
     return choose_raps(held_out.log_beliefs.double().exp().numpy(), held_out.labels.numpy(), coverage)
+
+
+def tuned_weights(classifier: "Classifier", target: Target) -> Weights:
+    """Class weights from the validation predictions of the run."""
+    if classifier.folder is None:
+        raise RicnetError(f"{setting('tune', target)} needs the validation predictions of a run folder.")
+    held_out = read_predictions(classifier.folder, "val")
+    return tune_weights(held_out.log_beliefs.double().exp().numpy(), held_out.labels.numpy(), target)
 
 
 def named_sets(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # torch is imported after the flags are checked
 
     from ricnet.core.trajectory import Trajectory
     from ricnet.evaluation.conformal import SetRule
-    from ricnet.evaluation.costs import Costs
+    from ricnet.evaluation.costs import Costs, Weights
     from ricnet.evaluation.risk import Tested
     from ricnet.models.classifier import Classifier
     from ricnet.models.guarantees import Exits
@@ -23,6 +23,7 @@ PAIRS = (
     *(("coverage", "max_loss"), ("coverage", "max_error"), ("max_loss", "max_error")),  # one use of calibration data
     *(("max_loss", "halt_threshold"), ("max_loss", "budget"), ("max_loss", "max_steps")),  # two halting rules
     *(("costs", "max_error"), ("costs", "abstain_below"), ("max_error", "abstain_below")),  # two rules to answer by
+    *(("tune", "costs"), ("tune", "max_error"), ("tune", "abstain_below")),
     *(("coverage", "max_ms"), ("max_loss", "max_ms"), ("max_error", "max_ms")),  # calibrated without a time limit
 )
 """Flags that exclude each other."""
@@ -41,6 +42,9 @@ class Deciding(Answering):
     costs: Path | None = None
     """CSV file of costs: the first line names the answers, the first cell of each other line a true class; a column
     abstain is the cost of no answer. The answer of least expected cost is given."""
+    tune: Literal["balanced_accuracy", "macro_f1"] | None = None
+    """Weigh the probabilities of the classes so that this score of the answers rises. The weights come from the
+    validation data of the run and are used only if a cross-fitted gain is shown."""
     max_loss: float | None = None
     """Stop early so that at most this share of answers gets worse than with all steps, with --probability over draws of
     the calibration data. Raise it to save more compute."""
@@ -72,6 +76,7 @@ class Decisions:
     costs: "Costs | None" = None
     exits: "Exits | None" = None
     answered: "Tested | None" = None
+    weights: "Weights | None" = None
 
     def notes(self, options: Deciding) -> list[str]:
         """Guarantees and their assumptions."""
@@ -81,6 +86,14 @@ class Decisions:
             said = [
                 f"note: sets contain the true class with probability {self.sets.coverage:g} {within}on average over "
                 f"{like} ({self.sets.n:,}), halting {self.sets.halting}."
+            ]
+        if self.weights is not None:
+            score = self.weights.target.replace("_", " ")
+            gain = f"{self.weights.before:.3f} → {self.weights.after:.3f} on validation data, cross-fitted"
+            said += [
+                f"note: class weights {', '.join(f'{w:.3g}' for w in self.weights.weights)} raise {score} ({gain})."
+                if self.weights.kept
+                else f"note: no class weights are shown to raise {score} ({gain}); answers are the most likely classes."
             ]
         limit = f"with probability {options.probability:g}, for {like}"
         if self.answered is not None:
@@ -120,12 +133,15 @@ class Decisions:
             for entry, belief, row, k in zip(entries, beliefs, expected, expected.argmin(1), strict=True):
                 entry |= {"answer": self.costs.decisions[k], "expected_cost": float(row[k])}
                 entry["confidence"] = float(belief[k] if k < len(belief) else belief.max())
+        if self.weights is not None:
+            for entry, belief, k in zip(entries, beliefs, self.weights.answers(beliefs), strict=True):
+                entry |= {"answer": class_names[k], "confidence": float(belief[k])}
         return entries
 
     def measured(self, beliefs: "Float[np.ndarray, 'n classes']", labels: "Int[np.ndarray, 'n']") -> dict[str, Any]:
         """Results on labelled data, which are measured and not guaranteed."""
         from ricnet.evaluation.conformal import measure_sets, share_of
-        from ricnet.evaluation.costs import mean_cost
+        from ricnet.evaluation.costs import answer_score, mean_cost
 
         found: dict[str, Any] = {}
         if self.sets is not None:
@@ -133,6 +149,10 @@ class Decisions:
             found["sets"] = {"rule": self.sets.to_json(), "measured": asdict(report)}
         if self.costs is not None:
             found["costs"] = asdict(mean_cost(self.costs, beliefs, labels))
+        if self.weights is not None:
+            both = {"weighted": self.weights.answers(beliefs), "most_likely": beliefs.argmax(1)}
+            scores = {name: answer_score(k, labels, beliefs.shape[1], self.weights.target) for name, k in both.items()}
+            found["weights"] = {"rule": asdict(self.weights), "measured": scores}
         if self.answered is not None:
             sure = beliefs.max(1) >= self.answered.threshold
             wrong = asdict(share_of(beliefs.argmax(1)[sure] != labels[sure]))
@@ -145,7 +165,7 @@ class Decisions:
 def decide(classifier: "Classifier", options: Deciding) -> "tuple[Classifier, Decisions]":
     """The model, with exits of limited loss if wanted, and how its answers are given."""
     from ricnet.evaluation.costs import read_costs
-    from ricnet.models.guarantees import control_abstention, control_exits, score_named, set_rule
+    from ricnet.models.guarantees import control_abstention, control_exits, score_named, set_rule, tuned_weights
     from ricnet.training.console import say
 
     sets = exits = answered = None
@@ -157,7 +177,8 @@ def decide(classifier: "Classifier", options: Deciding) -> "tuple[Classifier, De
     if options.max_error is not None:
         answered = control_abstention(classifier, options.max_error, options.probability, options.max_steps)
     costs = None if options.costs is None else read_costs(options.costs, classifier.class_names)
-    decisions = Decisions(sets, costs, exits, answered)
+    weights = None if options.tune is None else tuned_weights(classifier, options.tune)
+    decisions = Decisions(sets, costs, exits, answered, weights)
     say(decisions.notes(options))
     return classifier, decisions
 
@@ -174,6 +195,9 @@ def sentences(found: dict[str, Any]) -> list[str]:
     if "abstention" in found:
         got = found["abstention"]
         said.append(f"answered {_share(got['answered'])}; wrong {_share(got['measured'])} of these (measured)")
+    if "weights" in found:
+        got, score = found["weights"]["measured"], found["weights"]["rule"]["target"].replace("_", " ")
+        said.append(f"{score} {got['weighted']:.4f} with class weights, {got['most_likely']:.4f} without (measured)")
     if "costs" in found:
         got = found["costs"]
         error = "" if got["saved_error"] is None else f" ± {got['saved_error']:.2g}"
