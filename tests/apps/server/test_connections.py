@@ -1,6 +1,7 @@
 """Silent and slow clients, limits on bodies and on requests in progress, headers, ids and the log."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -197,6 +198,20 @@ def test_connections_stay_below_the_limit_on_files(monkeypatch: pytest.MonkeyPat
     assert most(1_000_000) == most(resource.RLIM_INFINITY) == connections.MOST_CONNECTIONS
     assert 300 - used - 80 < most(300) < 300 - used
     assert most(10) == 4
+
+
+def test_failures_to_accept_are_logged_as_one_line_per_period(caplog: pytest.LogCaptureFixture) -> None:
+    errors, loop = connections.AcceptErrors(), asyncio.new_event_loop()
+    try:
+        for _ in range(1000):
+            errors(loop, {"message": "socket.accept()", "exception": OSError(errno.EMFILE, "too many open files")})
+        assert [record.getMessage() for record in caplog.records if record.name == "ricnet.server"] == [
+            "a connection could not be accepted (too many open files); raise the limit on open files."
+        ]
+        errors(loop, {"message": "something else", "exception": ValueError("told")})
+        assert "told" in caplog.text
+    finally:
+        loop.close()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ clients. Each connection takes a file descriptor; when none are left, no client 
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import time
@@ -38,6 +39,8 @@ MOST_CONNECTIONS = 1000
 ACCEPTED_AT_ONCE = 8  # by asyncio in one turn of its loop, before it calls `connection_made` of the first
 RESERVED = 64  # file descriptors for connections accepted but not yet counted, and for files
 BACKLOG = 512  # connections that the kernel holds until they are accepted
+LOG_SECONDS = 10.0  # between two log lines about connections that could not be accepted
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -162,9 +165,25 @@ class Server(uvicorn.Server):
     """Accepts few connections at once, so that those beyond the limit are closed before the next are accepted."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(AcceptErrors())
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(BACKLOG)  # asyncio uses one number for this and for ACCEPTED_AT_ONCE
+
+
+class AcceptErrors:
+    """Logs one line per LOG_SECONDS where asyncio logs a traceback for every connection that it cannot accept."""
+
+    def __init__(self) -> None:
+        self._last = -LOG_SECONDS
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in EXHAUSTED):
+            loop.default_exception_handler(context)
+        elif time.monotonic() >= self._last + LOG_SECONDS:
+            self._last = time.monotonic()
+            log.error("a connection could not be accepted (%s); raise the limit on open files.", error.strerror)
 
 
 def server(app: Any, grace_seconds: int, most: int | None = None) -> Server:
