@@ -1,7 +1,8 @@
 """Artificial run folders with chosen beliefs, evaluated by ricnet.evaluation."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.evaluation.evaluate import Outcome, report, save_predictions
 from ricnet.evaluation.examples import KINDS, pick_rows
 from ricnet.methods import modern_method
+from ricnet.report.page import render
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_runs
 
 CLASSES, STEPS, N, EPOCHS, BEST = 10, 20, 300, 40, 31
@@ -124,6 +126,12 @@ def write_system(root: Path, method: str, seeds: int = 3, folder: str | None = N
 
 def groups_of(*folders: Path) -> list[RunGroup]:
     return group_seeds(read_runs(folders))
+
+
+def section_html(groups: Sequence[RunGroup], key: str) -> str:
+    """A section of the page without figures, which take long to draw; empty if the page does not have it."""
+    found = re.search(rf'<section id="{key}">.*?</section>', render(groups, []), re.DOTALL)
+    return found[0] if found else ""
 
 
 def without_manifest(folder: Path) -> Path:

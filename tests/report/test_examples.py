@@ -14,14 +14,13 @@ import pytest
 from PIL import Image
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from made_runs import STEPS, add_costs, groups_of, rewrite_arrays
+from made_runs import STEPS, add_costs, groups_of, rewrite_arrays, section_html
 from refusals import refusal
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.evaluation.examples import KINDS
 from ricnet.report.examples import (
     SIDE,
-    bars,
-    card_html,
+    card,
     data_uri,
     input_words,
     leading_rival,
@@ -30,13 +29,13 @@ from ricnet.report.examples import (
     small_image,
     telling_rows,
 )
-from ricnet.report.page import PAIR_EXAMPLES, gallery_html, mistakes_html, page_html, run_confusion
+from ricnet.report.page import PAIR_EXAMPLES, run_confusion
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_run
 from ricnet.report.tables import class_grid, confusion, matrix_grid, pair_words
 
 
 def gallery_of(run: RunRecord, **changes: object) -> str:
-    return gallery_html([RunGroup("RIC", (replace(run, examples=replace(run.examples, **changes)),))])
+    return section_html([RunGroup("RIC", (replace(run, examples=replace(run.examples, **changes)),))], "gallery")
 
 
 def test_examples_stand_by_kind(ric: RunRecord) -> None:
@@ -65,15 +64,15 @@ def test_every_example_has_its_card(ric: RunRecord) -> None:
 
 
 def test_several_systems_are_folded_but_the_first(systems: list[RunGroup], ric: RunRecord) -> None:
-    html = gallery_html(systems)
+    html = section_html(systems, "gallery")
     assert (html.count("<details"), html.count(" open>")) == (3, 1)
-    assert gallery_html([RunGroup("RIC", (replace(ric, examples=None),))]) == ""
+    assert section_html([RunGroup("RIC", (replace(ric, examples=None),))], "gallery") == ""
 
 
-def test_features_are_bars_and_names_are_escaped(make_run: Callable[..., Path]) -> None:
+def test_rows_of_numbers_are_listed_and_names_are_escaped(make_run: Callable[..., Path]) -> None:
     (group,) = groups_of(make_run(tabular=True, class_names=['"><script>', *(f"<{k}>" for k in range(1, 10))]))
-    html = gallery_html([group])
-    assert html.count('class="input"') == html.count("<figcaption") > 10
+    html = section_html([group], "gallery")
+    assert html.count('<dl class="cells"><div><dt>1</dt>') == html.count("<figcaption") > 10
     assert not re.search(r"<img|<script|<\d>", html)
 
 
@@ -81,8 +80,7 @@ def test_the_report_shows_what_is_confused_with_examples(make_run: Callable[...,
     run = read_run(make_run(class_names=["zero", "<b>one</b>", *"cdefghij"]))
     found = run_confusion(run)
     assert found.counts.trace() / found.counts.sum() == run.test["accuracy"]
-    page = page_html(group_seeds([run]))
-    assert '<section id="mistakes">' in page
+    page = section_html(group_seeds([run]), "mistakes")
     assert "&lt;b&gt;one&lt;/b&gt;" in page
     assert "<b>one</b>" not in page
     true, _, times = found.pairs()[0]
@@ -91,17 +89,17 @@ def test_the_report_shows_what_is_confused_with_examples(make_run: Callable[...,
     kept = Counter(zip(run.examples.labels.tolist(), run.examples.answers.tolist(), strict=True))
     expected = sum(min(PAIR_EXAMPLES, kept[true, answer]) for true, answer, _ in found.pairs())
     assert expected > 0
-    assert mistakes_html(group_seeds([run])).count('class="card"') == expected
+    assert page.count('class="card"') == expected
 
 
 def test_of_several_systems_each_has_its_own_mistakes(make_run: Callable[..., Path]) -> None:
-    html = mistakes_html(groups_of(make_run("a"), make_run("b", method="supervised")))
+    html = section_html(groups_of(make_run("a"), make_run("b", method="supervised")), "mistakes")
     assert html.count("Precision and recall by class") == html.count("<details") == 2
     folder = make_run("other classes")
     rewrite_arrays(folder / "predictions.npz", test_labels=np.full(300, 99))
     assert run_confusion(read_run(folder)) is None
     (folder / "predictions.npz").unlink()
-    assert mistakes_html(groups_of(folder)) == ""
+    assert section_html(groups_of(folder), "mistakes") == ""
 
 
 @pytest.mark.filterwarnings("ignore:.*ill-defined")
@@ -221,9 +219,10 @@ def test_rows_of_a_table_are_shown_by_the_names_of_their_columns(make_run: Calla
     run = with_columns(make_run(tabular=True), row, columns)
     cells = [("<b>", "4.0"), ("<d>", "14.0"), ("kind", "coarse"), ("<e>", "10.6"), ("<f>", "9.6"), ("<a>", "10.2")]
     assert shown_cells(columns, row[0]) == cells
+    assert shown_cells(None, row[0])[:3] == [("1", "0.1"), ("2", "-3"), ("3", "0")]
     assert shown_cells(columns, np.r_[row[0][:2], 5.0, row[0][3:]])[0] == ("<c>", "–")  # a missing number
-    card = card_html(run, 0)
-    assert "<dt>&lt;b&gt;</dt><dd>4.0</dd>" in card
+    assert card(run, 0)["cells"] == cells
+    assert "<dt>&lt;b&gt;</dt><dd>4.0</dd>" in section_html(group_seeds([run]), "gallery")
     assert "the 6 cells" in input_words(run)
     drawn = refinement_figure(run)
     assert "<b>: 4.0" in drawn.axes[0].texts[0].get_text()
@@ -238,19 +237,10 @@ def test_a_wide_table_is_drawn_as_soon_as_another(make_run: Callable[..., Path],
     run = with_columns(make_run(tabular=True), row if named else row[:, 1:], columns)
     start = time.process_time()
     refinement_figure(run)
-    page = gallery_html(group_seeds([run]))
+    page = section_html(group_seeds([run]), "gallery")
     assert time.process_time() - start < 10
     assert len(page) < 500_000
-    assert ("the 6 cells" if named else "the first 40") in input_words(run)
-
-
-def test_bars_rise_and_hang_from_zero() -> None:
-    """From −1 to 3 is 100 high: zero lies at 75, and a unit is 25."""
-    assert bars(np.array([3.0, -1.0])) == "M0 75v-75h40V75zM50 75v25h40V75z"
-    for odd in ([0.0, 0.0], [np.nan, np.inf], [5.0]):
-        path = bars(np.array(odd))
-        assert "n" not in path  # neither nan nor inf
-        assert path.count("M") == len(odd)
+    assert ("the 6 cells" if named else "the first 6") in input_words(run)
 
 
 @pytest.fixture
@@ -259,7 +249,7 @@ def leaver(make_run: Callable[..., Path]) -> RunGroup:
 
 
 def test_the_gallery_goes_from_the_first_exit_to_the_last(leaver: RunGroup) -> None:
-    headings = re.findall(r"<h4>(.*?) <span", gallery_html([leaver]))
+    headings = re.findall(r"<h4>(.*?) <span", section_html([leaver], "gallery"))
     examples = leaver.first.examples
     assert examples is not None
     steps = sorted(set(examples.halt_step.tolist()))
@@ -269,6 +259,6 @@ def test_the_gallery_goes_from_the_first_exit_to_the_last(leaver: RunGroup) -> N
 def test_a_card_has_steps_and_compute(leaver: RunGroup) -> None:
     examples = leaver.first.examples
     assert examples is not None
-    html = gallery_html([leaver])
+    html = section_html([leaver], "gallery")
     for step in examples.halt_step.tolist():
-        assert f"after {step} step{'s' * (step > 1)}, {5 * step} % of compute" in html
+        assert f"after {step} step{'s' * (step > 1)}, {5 * step}\N{NO-BREAK SPACE}% of compute" in html

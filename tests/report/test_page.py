@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from made_runs import add_costs, collapse, groups_of, rewrite
+from made_runs import add_costs, collapse, groups_of, rewrite, section_html
 from refusals import refusal
-from ricnet.report.examples import BARS
-from ricnet.report.page import command, page_html, page_title, refinement_words, results_html, systems_html, write_page
+from ricnet.report.examples import NUMBERS
+from ricnet.report.page import command, page_html, page_title, refinement_words, render, write_page
 from ricnet.report.runs import RunGroup, RunRecord, read_run
 
 MakeRun = Callable[..., Path]
@@ -57,6 +57,14 @@ def outline(page: str) -> Outline:
     return found
 
 
+def results_html(groups: list[RunGroup]) -> str:
+    return render(groups, []).split("<main>")[0]
+
+
+def systems_html(groups: list[RunGroup]) -> str:
+    return section_html(groups, "systems")
+
+
 def test_a_comparison_page(systems: list[RunGroup], comparison_page: str) -> None:
     page, found = comparison_page, outline(comparison_page)
     assert found.headings == [
@@ -72,7 +80,7 @@ def test_a_comparison_page(systems: list[RunGroup], comparison_page: str) -> Non
     assert len(found.ids) == len(set(found.ids))
     assert page.count('<div class="scroll" role="region" tabindex="0" aria-label="') == 6 + 12  # figures and tables
     assert "prefers-color-scheme: dark" in page
-    assert BARS not in page
+    assert NUMBERS not in page
     assert re.search(r"\d %", page) is None  # a number stays with its sign
     assert "confidence 80\N{NO-BREAK SPACE}%" in page
     means = [
@@ -98,7 +106,7 @@ def test_untrusted_strings_are_escaped(make_run: MakeRun, tmp_path: Path) -> Non
     assert not any(harm in page for harm in ("<script", 'onload="x', "<i>"))
     assert "&lt;script&gt;" in page
     assert "<dd>$css</dd>" in page
-    assert BARS in page
+    assert NUMBERS in page
     pasted = command(replace(run, path=Path("my runs; rm x/a")))
     assert pasted == "ric train --config 'my runs; rm x/a/config.json' --out a-again"
 
@@ -165,7 +173,7 @@ def test_seeds_are_rows_and_settings_are_said_once(systems: list[RunGroup]) -> N
     assert "<dt>seed</dt>" not in html
     assert html.count("Add --seed for the others, 1 and 2.") == 3
     assert "digits, 3 seeds, 61 s on a CPU" in html
-    assert all(f"<td>{100 * run.test['accuracy']:.2f} %</td>" in html for run in systems[0].runs)
+    assert all(f"<td>{100 * run.test['accuracy']:.2f}\N{NO-BREAK SPACE}%</td>" in html for run in systems[0].runs)
     html = systems_html([RunGroup("RIC", systems[0].runs[:1])])
     assert '<details class="system" open>' in html
     assert "<dt>seed</dt><dd>0</dd>" in html

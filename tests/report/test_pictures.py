@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from made_runs import STEPS, add_costs, rewrite, rewrite_arrays
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.methods import ACT
-from ricnet.report.examples import BARS
+from ricnet.report.examples import NUMBERS
 from ricnet.report.figures import BLUE, house_style, looks
 from ricnet.report.pictures import (
     COVERAGE,
@@ -75,7 +75,7 @@ def test_a_comparison_has_one_figure_of_each_kind(drawn: list[Picture]) -> None:
     assert all("95 % Student-t" in found[name].caption for name in ("risk", "steps", "training"))
     assert all(picture.alt for picture in drawn)
     assert "it stops once V is less than 0." in drawn[0].caption
-    assert BARS not in drawn[0].caption
+    assert NUMBERS not in drawn[0].caption
     assert not any(clipped(picture.figure) for picture in drawn)
 
 
@@ -84,7 +84,7 @@ def test_a_single_run_of_rows_with_a_threshold_of_its_own(ric: RunRecord) -> Non
     method = {**ric.config["method"], "halt_threshold": 0.1}
     flat = replace(ric.examples, inputs=ric.examples.inputs.reshape(len(ric.examples.labels), -1))
     drawn = pictures([RunGroup("RIC", (replace(ric, config={**ric.config, "method": method}, examples=flat),))])
-    assert BARS in drawn[0].caption
+    assert NUMBERS in drawn[0].caption
     assert "it stops once V is less than 0.1" in drawn[0].caption
     assert not any("bands" in picture.caption for picture in drawn)
     assert not any(clipped(picture.figure) for picture in drawn)

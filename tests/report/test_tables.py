@@ -16,23 +16,16 @@ from ricnet.report.comparison import ECE, Comparison, compare, interval_of
 from ricnet.report.runs import RunGroup, RunRecord, read_runs
 from ricnet.report.statistics import Difference, Percentiles
 from ricnet.report.tables import (
-    Cell,
-    Grid,
     contrasts_caption,
     contrasts_grid,
     csv_text,
-    details,
     escape_latex,
-    html_table,
     latex,
     markdown,
-    paragraph,
     results_caption,
     results_grid,
     run_table,
-    scrolling,
     terminal_table,
-    terms,
 )
 
 
@@ -285,29 +278,6 @@ def test_escaped_text_commands_nothing(text: str) -> None:
     rest = re.sub(r"\\(text(backslash|asciitilde|asciicircum)|ldots)\{\}|\$\\pm\$|\$-\$|\\[&%$#_{}]", "", escaped)
     assert not set(rest) & set("\\&%$#_{}~^")
     assert all(c.isascii() or ord(c) < 0x180 for c in escaped)
-
-
-def test_html_is_escaped_wherever_text_goes() -> None:
-    evil, safe = '<b> & "x"', "&lt;b&gt; &amp; &quot;x&quot;"
-    table = html_table(evil, Grid([evil], [[Cell(evil)]]))
-    for part in (
-        paragraph(evil),
-        scrolling(evil, ""),
-        terms([(evil, evil)]),
-        details(evil, evil, "", is_open=True),
-        table,
-    ):
-        assert safe in part
-        assert "<b>" not in part
-
-
-def test_html_of_rows_and_of_nothing() -> None:
-    grid = html_table("name", Grid(["System", "ECE"], [[Cell("RIC"), Cell("0.1", best=True)]]))
-    assert '<th scope="row" class="word">RIC</th><td><strong>0.1</strong></td>' in grid
-    assert '<th scope="col" class="word">System</th><th scope="col">ECE</th>' in grid
-    assert paragraph("") == ""
-    assert "<dd>–</dd>" in terms([("x", None)])
-    assert '<details class="system"><summary>' in details("a", "b", "", is_open=False)
 
 
 def test_a_mark_is_explained_below_every_table(make_run: Callable[..., Path]) -> None:

@@ -18,7 +18,7 @@ from refusals import refusal
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.report.comparison import results
-from ricnet.report.page import gallery_html, page_html
+from ricnet.report.page import page_html, render
 from ricnet.report.runs import RunRecord, group_seeds, read_run
 from ricnet.report.tables import markdown, terminal_table
 
@@ -95,7 +95,7 @@ def test_examples_of_any_arrays(copy: Path, seconds: float | None) -> None:
         np.savez(copy / "examples.npz", **(whole | {name: array}))
         with suppress(RicnetError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            gallery_html(group_seeds([read_run(copy)]))
+            render(group_seeds([read_run(copy)]), [])
 
     attack(strike, seconds)
 

@@ -3,8 +3,7 @@
 import base64
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from ricnet.evaluation.examples import KINDS, Examples
 from ricnet.io import printable, short
 from ricnet.report.figures import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION, styled
 from ricnet.report.runs import RunRecord
-from ricnet.report.tables import percent, terms
+from ricnet.report.tables import percent
 
 # Refinement: one column per example with the input, the belief over steps as a stack of class probabilities, and the
 # value V, the gain still expected
@@ -32,11 +31,9 @@ GREYS = ("#d5dae0", "#e3e7eb")
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200)
 STRIPES = 20  # maximum classes with their own area
 SIDE = 96  # pixels of a thumbnail
-MOST_BARS = 40
-"""Maximum numbers of a row that are drawn."""
 MOST_CELLS = 6
-"""Maximum cells of a table row that are shown."""
-BARS = f"A row of numbers is drawn as grey bars, one per number, at most the first {MOST_BARS}."
+"""Maximum cells of a row that are shown."""
+NUMBERS = f"Of a row of numbers, the first {MOST_CELLS} are shown."
 CELLS = f"Of a table row, the {MOST_CELLS} cells furthest from the training mean are shown, the furthest first."
 
 
@@ -44,7 +41,7 @@ def input_words(run: RunRecord) -> str:
     """A sentence on how rows of numbers are shown; empty for images and texts."""
     if run.examples is None or not run.examples.are_rows:
         return ""
-    return BARS if run.columns is None else CELLS
+    return NUMBERS if run.columns is None else CELLS
 
 
 @styled
@@ -84,17 +81,17 @@ def _draw_input(ax: Axes, run: RunRecord, examples: Examples, row: int) -> None:
     ax.set_title(f"true class: {short(run.class_names[examples.labels[row]])}", fontsize=8)
     if pixels.ndim == 3 and examples.texts is None:
         ax.imshow(np.asarray(small_image(pixels)), cmap="gray", interpolation="none")
-    elif examples.texts is None and run.columns is None:
-        ax.bar(np.arange(len(pixels[:MOST_BARS])), pixels[:MOST_BARS], color=FAINT, width=0.8)
     else:
-        cells = [] if run.columns is None else [": ".join(cell) for cell in shown_cells(run.columns, pixels)]
+        cells = (": ".join(cell) for cell in shown_cells(run.columns, pixels))
         words = "\n".join(cells) if examples.texts is None else textwrap.fill(short(examples.texts[row], 120), 22)
         ax.text(0, 1, printable(words), fontsize=6, va="top", parse_math=False, transform=ax.transAxes)
 
 
-def shown_cells(columns: Columns, numbers: Num[np.ndarray, "numbers"]) -> list[tuple[str, str]]:
+def shown_cells(columns: Columns | None, numbers: Num[np.ndarray, "numbers"]) -> list[tuple[str, str]]:
     """Names and contents of the cells of a row that lie furthest from the mean of the training rows, in standard
-    deviations; categories count as 1."""
+    deviations; categories count as 1. Without columns, the first numbers."""
+    if columns is None:
+        return [(str(place), f"{number:.4g}") for place, number in enumerate(numbers[:MOST_CELLS].tolist(), 1)]
 
     def distance(part: tuple[Number | Category | Words, Sequence[float]]) -> float:
         return abs(part[1][0]) if isinstance(part[0], Number) else 1.0
@@ -187,7 +184,7 @@ def _label_left(axes: np.ndarray) -> None:
             ax.yaxis.set_major_formatter("{x:g}")
 
 
-# Cards of the page, written as small SVG, a hundredth of the size of matplotlib's
+# Cards of the page; each is a hundredth of the size of a matplotlib figure
 
 KINDS_IN_STEPS = {
     "easy": "right after the fewest steps",
@@ -200,114 +197,70 @@ KINDS_AT_ONCE = {
     "wrong": "with the highest confidence",
 }
 WIDTH, HEIGHT = 100, 48
+"""Size of the drawing of a belief, as in page.html."""
 TEXT = 160
 """Maximum characters of a text on a card."""
 LOSSLESS = 64 * 64
 """Images up to this number of pixels are stored without loss."""
 
-
-def gallery(run: RunRecord, examples: Examples) -> str:
-    """Cards by kind; with exits, by the exit, from the first to the last."""
-    if run.has_exits:
-        parts = [_at_exit(run, examples, entry) for entry in run.test["halting"]]
-    else:
-        words = KINDS_IN_STEPS if run.iterative else KINDS_AT_ONCE  # confused ones are shown with the mistakes
-        parts = [
-            (kind.capitalize(), about, np.flatnonzero(examples.kind == KINDS.index(kind)))
-            for kind, about in words.items()
-        ]
-    return "\n".join(
-        f'<h4>{title} <span class="aside">{escape(about)}</span></h4>\n{cards_html(run, rows)}'
-        for title, about, rows in parts
-        if len(rows)
-    )
+Card = dict[str, Any]
 
 
-def _at_exit(
-    run: RunRecord, examples: Examples, entry: Mapping[str, int]
-) -> tuple[str, str, Integer[np.ndarray, "rows"]]:
-    """Title, description and examples of an exit, right answers first."""
-    step, here = entry["step"], entry["correct"] + entry["wrong"]
-    place = "All the way" if step == len(run.test["per_step"]) else f"Exit {(step - 1) // run.steps_per_exit + 1}"
-    about = f"{run.work(step)}; {percent(here / run.test['n'], 0)} of the test set leave here"
-    about += f", {percent(entry['correct'] / here, 0)} of them right" if here else ""
-    rows = np.flatnonzero(examples.halt_step == step)
-    wrong = examples.answers[rows] != examples.labels[rows]
-    return place, about, rows[np.argsort(wrong, kind="stable")]
+def gallery(run: RunRecord) -> list[dict[str, Any]]:
+    """Title, description and cards of each kind of examples, or with exits of each exit, right answers first."""
+    examples = run.examples
+    assert examples is not None
+    if not run.has_exits:  # confused examples are shown with the mistakes
+        rows = {kind: np.flatnonzero(examples.kind == KINDS.index(kind)) for kind in KINDS_IN_STEPS}
+        words = KINDS_IN_STEPS if run.iterative else KINDS_AT_ONCE
+        return [_part(run, kind.capitalize(), words[kind], rows[kind]) for kind in words]
+    parts = []
+    for entry in run.test["halting"]:
+        step, here = entry["step"], entry["correct"] + entry["wrong"]
+        place = "All the way" if step == len(run.test["per_step"]) else f"Exit {(step - 1) // run.steps_per_exit + 1}"
+        about = f"{run.work(step)}; {percent(here / run.test['n'], 0)} of the test set leave here"
+        about += f", {percent(entry['correct'] / here, 0)} of them right" if here else ""
+        leaving = np.flatnonzero(examples.halt_step == step)
+        wrong = examples.answers[leaving] != examples.labels[leaving]
+        parts.append(_part(run, place, about, leaving[np.argsort(wrong, kind="stable")]))
+    return parts
 
 
-def cards_html(run: RunRecord, rows: Sequence[int] | Integer[np.ndarray, "rows"]) -> str:
-    cards = "\n".join(card_html(run, int(row)) for row in rows)
-    return f'<div class="gallery">{cards}</div>'
+def _part(run: RunRecord, title: str, about: str, rows: Integer[np.ndarray, "rows"]) -> dict[str, Any]:
+    return {"title": title, "about": about, "cards": [card(run, row) for row in rows.tolist()]}
 
 
-def card_html(run: RunRecord, row: int) -> str:
-    assert run.examples is not None
-    return f'<figure class="card">{_input(run, row)}{_belief(run.examples, row)}{_caption(run, row)}</figure>'
-
-
-def _input(run: RunRecord, row: int) -> str:
-    assert run.examples is not None
-    pixels, truth = run.examples.inputs[row], escape(short(run.class_names[run.examples.labels[row]]))
-    if run.examples.texts is not None:
-        return f"<blockquote>{escape(short(run.examples.texts[row], TEXT))}</blockquote>"
-    if pixels.ndim == 3:
-        return f'<img src="{data_uri(pixels)}" alt="A test input of class {truth}">'
-    if run.columns is not None:
-        return f'<dl class="cells">{terms(shown_cells(run.columns, pixels))}</dl>'
-    alt = f"The {pixels.size} features of a test input of class {truth}"
-    return _drawing("input", 100, alt, f'<path d="{bars(pixels.ravel()[:MOST_BARS])}"/>')
-
-
-def _belief(examples: Examples, row: int) -> str:
-    """SVG of the belief over steps: true class from below, rival from above."""
-    label, halt = int(examples.labels[row]), int(examples.halt_step[row])
-    belief = np.exp(examples.log_beliefs[:, row])
-    belief, halt = (with_start(belief), halt) if len(belief) > 1 else (np.repeat(belief, 2, axis=0), 1)
-    rival = leading_rival(belief[halt], label)
+def card(run: RunRecord, row: int) -> Card:
+    """An example: the input, the belief over steps (true class from below, rival from above), the answer."""
+    examples = run.examples
+    assert examples is not None
+    label, answer, halt = int(examples.labels[row]), int(examples.answers[row]), int(examples.halt_step[row])
+    pixels, belief = examples.inputs[row], np.exp(examples.log_beliefs[:, row])
+    after = f" after {counted(halt, 'step')}" * run.iterative + f", {run.work(halt)}" * run.has_exits
+    sure = percent(float(belief[halt - 1, answer]), 0) + after
+    belief, end = (with_start(belief), halt) if len(belief) > 1 else (np.repeat(belief, 2, axis=0), 1)
     across = WIDTH * np.sqrt(np.arange(len(belief)) / (len(belief) - 1))
-    first, last = (percent(float(belief[at, label]), 0) for at in (0, halt))
-    areas = f'<path class="true" d="{_area(across, belief[:, label], floor=True)}"/>'
-    areas += f'<path class="rival" d="{_area(across, belief[:, rival], floor=False)}"/>'
-    alt = f"Belief in the true class: {first} at first, {last} at the end"
-    return _drawing("belief", HEIGHT, alt, areas + _halt(across, halt))
+    rival = belief[:, leading_rival(belief[end], label)]
+    return {
+        "text": None if examples.texts is None else short(examples.texts[row], TEXT),
+        "image": data_uri(pixels) if pixels.ndim == 3 else None,
+        "cells": shown_cells(run.columns, pixels) if examples.are_rows else [],
+        "true": _area(across, HEIGHT - HEIGHT * belief[:, label], HEIGHT),
+        "rival": _area(across, HEIGHT * rival, 0),
+        "halt": round(float(across[end]), 1) if end < len(belief) - 1 else None,
+        "first": percent(float(belief[0, label]), 0),
+        "last": percent(float(belief[end, label]), 0),
+        "right": answer == label,
+        "answer": short(run.class_names[answer], 18),
+        "truth": short(run.class_names[label], 18),
+        "sure": sure,
+    }
 
 
-def _drawing(kind: str, height: int, alt: str, content: str) -> str:
-    size = f'viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none"'
-    return f'<svg class="{kind}" {size} role="img" aria-label="{alt}">{content}</svg>'
-
-
-def _area(across: Float[np.ndarray, "x"], belief: Float[np.ndarray, "x"], *, floor: bool) -> str:
-    edge = HEIGHT if floor else 0
-    height = edge - HEIGHT * belief if floor else HEIGHT * belief
+def _area(across: Float[np.ndarray, "x"], height: Float[np.ndarray, "x"], edge: int) -> str:
+    """SVG path of the area between a curve and the edge of the drawing."""
     line = "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(across, height, strict=True))
     return f"M0 {edge}L{line}L{WIDTH} {edge}z"
-
-
-def _halt(across: Float[np.ndarray, "x"], halt: int) -> str:
-    """A line at the halt, with later steps pale; empty if all steps were taken."""
-    at = float(across[halt])
-    pale = f'<rect class="after" x="{at:.1f}" y="0" width="{WIDTH - at:.1f}" height="{HEIGHT}"/>'
-    line = f'<path class="halt" d="M{at:.1f} 0V{HEIGHT}"/>'
-    return pale + line if halt < len(across) - 1 else ""
-
-
-def _caption(run: RunRecord, row: int) -> str:
-    assert run.examples is not None
-    examples = run.examples
-    label, answer, halt = int(examples.labels[row]), int(examples.answers[row]), int(examples.halt_step[row])
-    sure = percent(float(np.exp(examples.log_beliefs[halt - 1, row, answer])), 0)
-    after = f" after {counted(halt, 'step')}" if run.iterative else ""
-    after += f", {run.work(halt)}" if run.has_exits else ""
-    is_right = answer == label
-    verdict = f'<b class="{"right" if is_right else "mistake"}">{"✓" if is_right else "✗"} {_name(run, answer)}</b>'
-    truth = "" if is_right else f", truly {_name(run, label)}"
-    return f"<figcaption>{verdict}{truth}<br>{sure}{after}</figcaption>"
-
-
-def _name(run: RunRecord, label: int) -> str:
-    return escape(short(run.class_names[label], 18))
 
 
 def data_uri(pixels: Num[np.ndarray, "channels height width"]) -> str:
@@ -317,15 +270,3 @@ def data_uri(pixels: Num[np.ndarray, "channels height width"]) -> str:
     with io.BytesIO() as file:
         image.save(file, kind, **options)
         return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def bars(features: Num[np.ndarray, "features"]) -> str:
-    """SVG path of 100 × 100 with one bar per feature, upwards if positive."""
-    finite = np.nan_to_num(features.astype(np.float64), posinf=0.0, neginf=0.0)
-    top, bottom = max(finite.max(initial=0.0), 0.0), min(finite.min(initial=0.0), 0.0)
-    unit = 100 / ((top - bottom) or 1.0)
-    zero, pitch = top * unit, 100 / max(len(finite), 1)
-    return "".join(
-        f"M{i * pitch:.4g} {zero:.4g}v{-value * unit:.4g}h{0.8 * pitch:.4g}V{zero:.4g}z"
-        for i, value in enumerate(finite)
-    )

@@ -1,13 +1,12 @@
-"""Tables of runs, systems, differences and classes, for the terminal and as Markdown, LaTeX, CSV and HTML.
+"""Tables of runs, systems, differences and classes, for the terminal, Markdown, LaTeX, CSV and pages.
 
 Bold marks the best score of a column among runs; among systems, scores that are shown to be better than the reference.
 """
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any, Literal
 
 import numpy as np
@@ -68,6 +67,10 @@ class Grid:
 
     def is_number(self, column: int) -> bool:
         return column not in self.words
+
+
+def cells(*texts: str) -> list[Cell]:
+    return [Cell(text) for text in texts]
 
 
 def terminal(grid: Grid, title: str | None = None) -> Table:
@@ -443,42 +446,3 @@ def pair_words(found: Confusion, true: int, answer: int, times: int) -> str:
     total = int(found.counts[true].sum())
     names = short(found.names[true], 24), short(found.names[answer], 24)
     return f"{names[0]} taken for {names[1]}: {times:,} of {total:,} ({percent(times / total, 1)})"
-
-
-# HTML
-
-
-def paragraph(text: str, kind: str = "") -> str:
-    opening = f'<p class="{kind}">' if kind else "<p>"
-    return f"{opening}{escape(text)}</p>" if text else ""
-
-
-def terms(pairs: Iterable[tuple[str, Any]]) -> str:
-    return "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape('–' if value is None else str(value))}</dd></div>"
-        for name, value in pairs
-    )
-
-
-def details(title: str, aside: str, content: str, *, is_open: bool) -> str:
-    """`content` is HTML."""
-    heading = f'<h3>{escape(title)}</h3> <span class="aside">{escape(aside)}</span>'
-    return f'<details class="system"{" open" * is_open}><summary>{heading}</summary>\n{content}</details>'
-
-
-def html_table(name: str, grid: Grid) -> str:
-    """The first cell of a row is its heading. Wide tables scroll in their own box."""
-    kinds = ["" if grid.is_number(i) else ' class="word"' for i in range(len(grid.titles))]
-    head = "".join(f'<th scope="col"{kind}>{escape(t)}</th>' for t, kind in zip(grid.titles, kinds, strict=True))
-    lines = []
-    for row in grid.rows:
-        first, *texts = (f"<strong>{escape(cell.text)}</strong>" if cell.best else escape(cell.text) for cell in row)
-        rest = "".join(f"<td{kind}>{text}</td>" for kind, text in zip(kinds[1:], texts, strict=True))
-        lines.append(f'<tr><th scope="row" class="word">{first}</th>{rest}</tr>')
-    body = "\n".join(lines)
-    return scrolling(name, f'<table class="numbers"><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>')
-
-
-def scrolling(name: str, content: str) -> str:
-    """A box that scrolls by mouse and keyboard; `content` is HTML."""
-    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(name)}">{content}</div>'
