@@ -26,7 +26,7 @@ from ricnet.models.loading import load
 from ricnet.models.locate import locate
 from ricnet.report.examples import refinement_figure, telling_rows
 from ricnet.report.figures import FAINT, house_style, styled
-from ricnet.report.pictures import halting_figure, reliability_figure
+from ricnet.report.pictures import halting, reliability
 from ricnet.report.runs import RunGroup, RunRecord, read_run
 
 LABELS: dict[Readout, str] = {
@@ -63,8 +63,8 @@ def _pictures(run: RunRecord, examples: Examples, model: Classifier) -> dict[str
     return {
         "belief": lambda: filmstrip_figure(examples, run.class_names, undecided, run.halt_threshold),
         "value": lambda: refinement_figure(run, telling_rows(examples)),
-        "halting": lambda: halting_figure([group]),
-        "calibration": lambda: reliability_figure([group]),
+        "halting": lambda: halting([group]).figure,
+        "calibration": lambda: reliability([group]).figure,
         "readouts": lambda: readouts_figure(model, examples),
     }
 

@@ -23,17 +23,17 @@ from ricnet.report.pictures import (
     budgeted_by,
     epoch_curves,
     exit_means,
-    exits_figure,
-    halting_figure,
+    exits,
+    halting,
     over_seeds,
     pictures,
-    reliability_figure,
-    risk_figure,
+    reliability,
+    risk,
     risk_of,
     save_figures,
-    steps_figure,
+    steps,
     trained,
-    training_figure,
+    training,
     with_predictions,
 )
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, read_run, read_runs
@@ -117,11 +117,10 @@ def test_runs_without_predictions_are_left_out(systems: list[RunGroup], tmp_path
 def test_derived_systems_have_no_curves_and_change_no_colour(systems: list[RunGroup]) -> None:
     ric, sl, act = systems
     borrowed = replace(sl, label="SL + temperature", runs=tuple(replace(run, derived_from="x") for run in sl.runs))
-    training = drawn_of(*alone(sl, borrowed))["training"]
-    assert training.alt.endswith("by epoch: SL.")
+    assert drawn_of(*alone(sl, borrowed))["training"].alt.endswith("by epoch: SL.")
     assert "training" not in drawn_of(borrowed)
     assert trained([ric, borrowed, act]) == [ric, act]
-    figure = training_figure([ric, act], looks([ric, borrowed, act]))
+    figure = training([ric, act], looks([ric, borrowed, act])).figure
     assert legend(figure) == ["RIC", "ACT"]
     assert len(figure.axes[0].collections) == 2
     assert {line.get_color() for line in figure.axes[0].lines} == {
@@ -150,7 +149,7 @@ def test_files_are_written_and_nothing_leaks(systems: list[RunGroup], tmp_path: 
 
 def test_curves_are_forced_answers_and_markers_are_halts(systems: list[RunGroup]) -> None:
     ric, sl, _ = systems
-    for ax, key in zip(steps_figure(systems, looks(systems)).axes, ("accuracy", "nll", "ece"), strict=True):
+    for ax, key in zip(steps(systems, looks(systems)).figure.axes, ("accuracy", "nll", "ece"), strict=True):
         curve, halt, level, one_pass, *_ = ax.lines
         assert list(curve.get_xdata()) == list(range(1, 21))
         forced = np.mean([[entry[key] for entry in run.test["per_step"]] for run in ric.runs], axis=0)
@@ -172,7 +171,7 @@ def test_a_run_that_has_not_counted_its_steps_is_shown_with_a_dash(ric: RunRecor
 def test_an_axis_of_near_accuracies_has_no_digits_to_fill_up(ric: RunRecord) -> None:
     per_step = [{**entry, "accuracy": 0.991 + 0.00004 * entry["step"]} for entry in ric.test["per_step"]]
     groups = [with_test(ric, accuracy=0.9912, per_step=per_step)]
-    labels = [label.get_text() for label in steps_figure(groups, looks(groups)).axes[0].get_yticklabels()]
+    labels = [label.get_text() for label in steps(groups, looks(groups)).figure.axes[0].get_yticklabels()]
     assert "99.1 %" in labels
     assert not [label for label in labels if "." in label and label.endswith("0 %")]
 
@@ -182,7 +181,7 @@ def with_metrics(group: RunGroup, *metrics: list[dict[str, Any]]) -> RunGroup:
 
 
 def test_one_line_a_system_and_a_dot_a_seed(systems: list[RunGroup]) -> None:
-    figure = training_figure(systems, looks(systems))
+    figure = training(systems, looks(systems)).figure
     assert legend(figure) == ["RIC", "SL", "ACT"]
     for ax, key in zip(figure.axes, ("accuracy", "nll", "ece"), strict=True):
         line, *dots = ax.lines[:4]
@@ -200,25 +199,25 @@ def test_a_mean_is_over_the_same_seeds_at_every_epoch_and_of_what_can_be_drawn(s
     assert (epochs.tolist(), curves.tolist()) == ([1, 2], [[0.5, 0.7], [0.5, 0.7]])
     missing = [{"epoch": 1, "val": {"accuracy": 0.5, "ece": math.nan, "nll": None}}, {"epoch": 2}]
     groups = [with_metrics(systems[0], missing)]
-    accuracy, nll, ece = training_figure(groups, looks(groups)).axes
+    accuracy, nll, ece = training(groups, looks(groups)).figure.axes
     assert list(accuracy.lines[0].get_xdata()) == [1]
     assert (len(ece.lines), len(nll.lines)) == (0, 0)
     seeds = [[{"epoch": e, "val": {"nll": most if e == 2 else e}} for e in (1, 2, 3)] for most in (1e308, 1.7e308)]
     huge = with_metrics(systems[0], *seeds)
     assert epoch_curves(huge, "nll")[1].tolist() == 2 * [[1, 1e15, 3]]
-    training_figure([huge], looks([huge])).savefig(io.BytesIO())
+    training([huge], looks([huge])).figure.savefig(io.BytesIO())
 
 
 def test_every_task_has_its_row(systems: list[RunGroup], ric: RunRecord) -> None:
     groups = [systems[0], RunGroup("x", (replace(ric, config={**ric.config, "data": "svhn"}),))]
-    figure = training_figure(groups, looks(groups))
+    figure = training(groups, looks(groups)).figure
     assert [ax.get_title() for ax in figure.axes[::3]] == ["validation accuracy, digits", "validation accuracy, svhn"]
     assert len(legend(figure)) == 1
 
 
 def test_bars_of_one_run_are_its_accuracies(systems: list[RunGroup]) -> None:
     groups = alone(*systems[:2])
-    for group, ax in zip(groups, reliability_figure(groups).axes[:2], strict=True):
+    for group, ax in zip(groups, reliability(groups).figure.axes[:2], strict=True):
         test = group.first.test
         bins = [entry for entry in test["reliability"] if entry["n"]]
         bars, gaps = ax.containers
@@ -232,7 +231,7 @@ def test_bars_of_one_run_are_its_accuracies(systems: list[RunGroup]) -> None:
         assert ax.get_title() == group.label
     errors = [run.test["ece"] for run in systems[0].runs]
     half = 4.30265 * np.std(errors, ddof=1) / np.sqrt(3)
-    facts = reliability_figure(systems).axes[0].texts[0].get_text()
+    facts = reliability(systems).figure.axes[0].texts[0].get_text()
     assert facts == f"ECE {np.mean(errors):.3f} ± {half:.3f} (15 bins)\nn = 300, 3 seeds"
 
 
@@ -248,16 +247,16 @@ def with_bins(run: RunRecord, *seeds: list[tuple[int, float | None]]) -> RunGrou
 def test_bins_are_averaged_over_the_seeds_that_fill_them(ric: RunRecord) -> None:
     group = with_bins(ric, [(1, 0.2), (3, 0.9)], [(5, 0.4), (5, 0.7)], [(0, None), (9, 0.8)])
     np.testing.assert_allclose(over_seeds(group, "accuracy"), [0.3, 0.8])
-    diagram, histogram = reliability_figure([group]).axes
+    diagram, histogram = reliability([group]).figure.axes
     assert [bar.get_height() for bar in diagram.containers[0]] == pytest.approx([0.3, 0.8])
     shares = [100 * (1 / 4 + 5 / 10 + 0) / 3, 100 * (3 / 4 + 5 / 10 + 1) / 3]
     assert [bar.get_height() for bar in histogram.containers[0]] == pytest.approx(shares)
     empty = with_bins(ric, [(0, None), (3, 0.9)], [(0, None), (5, 0.7)])  # in every seed: no bar
-    assert [bar.get_x() for bar in reliability_figure([empty]).axes[0].containers[0]] == [0.5]
+    assert [bar.get_x() for bar in reliability([empty]).figure.axes[0].containers[0]] == [0.5]
 
 
 def test_lines_are_means_over_seeds_and_end_at_the_error(systems: list[RunGroup]) -> None:
-    (ax,) = risk_figure(systems, looks(systems)).axes
+    (ax,) = risk(systems, looks(systems)).figure.axes
     assert len(ax.lines) == len(ax.collections) == 3
     for group, line in zip(systems, ax.lines, strict=True):
         np.testing.assert_allclose(line.get_ydata(), np.mean([risk_of(run) for run in group.runs], axis=0))
@@ -266,14 +265,14 @@ def test_lines_are_means_over_seeds_and_end_at_the_error(systems: list[RunGroup]
 
 
 def test_halts_are_pooled_over_seeds(systems: list[RunGroup], ric: RunRecord) -> None:
-    (ax,) = halting_figure(systems[:1]).axes
+    (ax,) = halting(systems[:1]).figure.axes
     right, wrong = ax.containers
     counts = np.sum([[entry["correct"] for entry in run.test["halting"]] for run in systems[0].runs], axis=0)
     assert [bar.get_height() for bar in right] == pytest.approx(100 * counts / counts.sum())
     assert sum(bar.get_height() for bar in wrong) == pytest.approx(-100)
     assert ax.get_legend().get_texts()[0].get_text() == f"right (n = {counts.sum():,})"
     perfect = with_test(ric, halting=[{**entry, "wrong": 0} for entry in ric.test["halting"]])
-    assert all(bar.get_height() == 0 for bar in halting_figure([perfect]).axes[0].containers[1])
+    assert all(bar.get_height() == 0 for bar in halting([perfect]).figure.axes[0].containers[1])
 
 
 # Early exits
@@ -355,7 +354,7 @@ def test_the_curve_of_supervised_learning_goes_by_its_confidence(leaver: RunGrou
     goes = doubt >= np.quantile(doubt, 0.75)
     share, nll = np.where(goes, 1, 1 / STEPS).mean(), -np.where(goes, scores[-1], scores[0]).mean()
     assert np.interp(share, *(part.flatten() for part in budget_curves(group, "nll"))) == pytest.approx(nll, abs=0.01)
-    labels = [text.get_text() for text in exits_figure([group], looks([group])).legends[0].get_texts()]
+    labels = [text.get_text() for text in exits([group], looks([group])).figure.legends[0].get_texts()]
     assert "each by its confidence" in labels
 
 
@@ -369,4 +368,4 @@ def test_a_method_of_ones_own_that_takes_a_budget_has_a_curve_too(
 def test_a_system_without_a_value_has_its_exits_alone(make_run: MakeRun) -> None:
     group = group_seeds([read_run(add_costs(make_run("act", "act")))])[0]
     assert len(budget_curves(group, "nll")[1]) == 0
-    assert len(exits_figure([group], looks([group])).axes[0].lines) == 2
+    assert len(exits([group], looks([group])).figure.axes[0].lines) == 2

@@ -12,7 +12,7 @@ from ricnet.report.comparison import ACCURACY, BRIER, CELLS, COST, ECE, ECE_SIGN
 from ricnet.report.figures import house_style
 from ricnet.report.names import DATA_TITLES, system_name
 from ricnet.report.page import refinement_words
-from ricnet.report.pictures import reliability_figure
+from ricnet.report.pictures import reliability
 from ricnet.report.runs import RunGroup, RunRecord, judged_words, untested_note
 from ricnet.report.tables import Cell, Grid, markdown_safe, markdown_table, number, percent
 
@@ -84,7 +84,7 @@ def _text(data: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def draw_diagram(run: RunRecord, folder: Path) -> None:
     with house_style():
-        figure = reliability_figure([RunGroup(run.label, (run,))])
+        figure = reliability([RunGroup(run.label, (run,))]).figure
         write_atomically(folder / DIAGRAM, lambda draft: figure.savefig(draft, format="png", dpi=200))
 
 

@@ -5,12 +5,12 @@ import functools
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from html import escape
 from itertools import cycle
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import matplotlib
 import numpy as np
@@ -32,6 +32,7 @@ from ricnet.report.runs import RunGroup
 from ricnet.report.statistics import UPPER
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 # Okabe & Ito's palette for colour-blind readers, without its yellow, which is too pale for lines.
 BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
@@ -80,11 +81,11 @@ def house_style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(STYLE)
 
 
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
     """Decorator: draw in `house_style`. Save the figure within `house_style` too, because ticks are made on saving."""
 
     @functools.wraps(draw)
-    def draw_styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
+    def draw_styled(*args: P.args, **kwargs: P.kwargs) -> R:
         with house_style():
             return draw(*args, **kwargs)
 
@@ -170,21 +171,6 @@ def panel_grid(count: int, heights: tuple[float, ...], *, same_scale: bool = Tru
     for panel in panels[:count]:
         panel[-1].tick_params(labelbottom=True)
     return figure, panels[:count]
-
-
-def score_grid(
-    tasks: Sequence[Sequence[RunGroup]], scores: Mapping[str, str], xlabel: str
-) -> tuple[Figure, list[list[Axes]]]:
-    """One row of panels per data set, one panel per score."""
-    figure = Figure(figsize=(7.2, 2.1 * len(tasks) + 0.35), layout="constrained")
-    panels = figure.subplots(len(tasks), len(scores), squeeze=False)
-    for row, alike in zip(panels, tasks, strict=True):
-        where = f", {task_title(alike[0])}" if len(tasks) > 1 else ""
-        for ax, title in zip(row, scores.values(), strict=True):
-            ax.set_title(title + where)
-    for ax in panels[-1]:
-        ax.set_xlabel(xlabel)
-    return figure, panels.tolist()
 
 
 def label_rows(panels: Sequence[Sequence[Axes]], *labels: str) -> None:

@@ -64,11 +64,11 @@ def pictures(groups: Sequence[RunGroup]) -> list[Picture]:
     answered, taught = with_predictions(groups), trained(groups)
     look = figures.looks(groups)
     found = [_refinement(group) for group in with_examples(groups)[:1]]
-    found.append(_calibration(groups))
-    found += [_selective(answered, look)] if answered else []
-    found += [_exits(leaving, look)] if leaving else []
-    found += [_steps(groups, look), _halting(iterative)] if iterative else []
-    found += [_training(taught, look)] if taught else []
+    found.append(reliability(groups))
+    found += [risk(answered, look)] if answered else []
+    found += [exits(leaving, look)] if leaving else []
+    found += [steps(groups, look), halting(iterative)] if iterative else []
+    found += [training(taught, look)] if taught else []
     return found
 
 
@@ -114,13 +114,17 @@ def _draw_scores(
 ) -> Figure:
     """One row of panels per data set, one panel per score; `draw` adds a system to a panel."""
     tasks = by_task(groups)
-    titles = {key: f"{split} {title}" for key, title in SCORES.items()}
-    figure, panels = figures.score_grid(tasks, titles, xlabel)
+    figure = Figure(figsize=(7.2, 2.1 * len(tasks) + 0.35), layout="constrained")
+    panels = figure.subplots(len(tasks), len(SCORES), squeeze=False)
     for row, alike in zip(panels, tasks, strict=True):
-        for ax, key in zip(row, SCORES, strict=True):
+        where = f", {figures.task_title(alike[0])}" if len(tasks) > 1 else ""
+        for ax, (key, title) in zip(row, SCORES.items(), strict=True):
+            ax.set_title(f"{split} {title}{where}")
             for group in alike:
                 draw(ax, group, key, look[group.label])
         row[0].yaxis.set_major_formatter(figures.percent_ticks())
+    for ax in panels[-1]:
+        ax.set_xlabel(xlabel)
     return figure
 
 
@@ -136,22 +140,8 @@ def _draw_dot(ax: Axes, x: float | int, y: float, look: Look, marker: str = "o",
     ax.plot([x], [y], marker, color=look.colour, markersize=size, markeredgecolor="white", zorder=3)
 
 
-def _steps(groups: Sequence[RunGroup], look: Looks) -> Picture:
-    one_step = "" if all(group.first.iterative for group in groups) else " A level line is a system with one step."
-    halts = [f"{group.label} {STEPS.write(mean_of(group, 'mean_steps'))}" for group in groups if group.first.iterative]
-    figure = steps_figure(groups, look)
-    return Picture(
-        name="steps",
-        section="steps",
-        figure=figure,
-        alt=f"Accuracy, NLL and ECE by refinement step. Mean halting step: {listing(halts)}.",
-        caption="Scores of the whole test set after each step. The marker shows the system as it stops, at its mean "
-        f"number of steps.{one_step}{_band_words(groups, figure)}",
-    )
-
-
 @figures.styled
-def steps_figure(groups: Sequence[RunGroup], look: Looks) -> Figure:
+def steps(groups: Sequence[RunGroup], look: Looks) -> Picture:
     def draw(ax: Axes, group: RunGroup, key: str, own: Look) -> None:
         if group.first.iterative:
             figures.draw_band(ax, *step_curves(group, key), own.colour, own.dash, ceiling=_highest(key))
@@ -162,7 +152,16 @@ def steps_figure(groups: Sequence[RunGroup], look: Looks) -> Figure:
 
     figure = _draw_scores(groups, look, _judged(groups), "step", draw)
     figures.legend_below(figure, [look[group.label] for group in groups], markers=True)
-    return figure
+    one_step = "" if all(group.first.iterative for group in groups) else " A level line is a system with one step."
+    halts = [f"{group.label} {STEPS.write(mean_of(group, 'mean_steps'))}" for group in groups if group.first.iterative]
+    return Picture(
+        name="steps",
+        section="steps",
+        figure=figure,
+        alt=f"Accuracy, NLL and ECE by refinement step. Mean halting step: {listing(halts)}.",
+        caption="Scores of the whole test set after each step. The marker shows the system as it stops, at its mean "
+        f"number of steps.{one_step}{_band_words(groups, figure)}",
+    )
 
 
 def step_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"], Float[np.ndarray, "seeds steps"]]:
@@ -172,20 +171,8 @@ def step_curves(group: RunGroup, key: str) -> tuple[Integer[np.ndarray, "steps"]
     return steps, np.array([[entry[key] for entry in table] for table in tables], dtype=np.float64)
 
 
-def _training(groups: Sequence[RunGroup], look: Looks) -> Picture:
-    figure = training_figure(groups, look)
-    return Picture(
-        name="training",
-        section="training",
-        figure=figure,
-        alt=f"Validation accuracy, NLL and ECE by epoch: {listing([group.label for group in groups])}.",
-        caption=f"Validation scores after every epoch; a dot marks the selected epoch of a run."
-        f"{_band_words(groups, figure)}",
-    )
-
-
 @figures.styled
-def training_figure(groups: Sequence[RunGroup], look: Looks) -> Figure:
+def training(groups: Sequence[RunGroup], look: Looks) -> Picture:
     def draw(ax: Axes, group: RunGroup, key: str, own: Look) -> None:
         epochs, curves = epoch_curves(group, key)
         if len(epochs):
@@ -201,7 +188,14 @@ def training_figure(groups: Sequence[RunGroup], look: Looks) -> Figure:
         if i % len(SCORES):  # all but accuracy; last, since it also fixes the top
             ax.set_ylim(bottom=0)
     figures.legend_below(figure, [look[group.label] for group in groups])
-    return figure
+    return Picture(
+        name="training",
+        section="training",
+        figure=figure,
+        alt=f"Validation accuracy, NLL and ECE by epoch: {listing([group.label for group in groups])}.",
+        caption="Validation scores after every epoch; a dot marks the selected epoch of a run."
+        f"{_band_words(groups, figure)}",
+    )
 
 
 def epoch_curves(
@@ -221,25 +215,8 @@ THRESHOLDS = 40
 TOGETHER: dict[str, Any] = {"linestyle": ":", "marker": "|", "markersize": 7, "linewidth": 1.0}
 
 
-def _exits(groups: Sequence[RunGroup], look: Looks) -> Picture:
-    points = [
-        f"{group.label} {100 * mean_of(group, 'accuracy'):.1f} % for {100 * mean_of(group, 'mean_cost'):.0f} %"
-        for group in groups
-    ]
-    figure = exits_figure(groups, look)
-    return Picture(
-        name="exits",
-        section="steps",
-        figure=figure,
-        alt=f"Accuracy, NLL and ECE by the share of compute. They stop at: {listing(points)}.",
-        caption="Scores by share of compute (multiply-adds of the whole network). Dotted: all examples leave at the "
-        "same exit, one stroke per exit. Solid: each example leaves by its value or confidence, at thresholds from "
-        f"validation data. The dot marks the run as it stops.{_band_words(groups, figure)}",
-    )
-
-
 @figures.styled
-def exits_figure(groups: Sequence[RunGroup], look: Looks) -> Figure:
+def exits(groups: Sequence[RunGroup], look: Looks) -> Picture:
     def draw(ax: Axes, group: RunGroup, key: str, own: Look) -> None:
         ax.plot(*exit_means(group, key), color=own.colour, **TOGETHER)
         shares, curves = budget_curves(group, key)
@@ -255,7 +232,19 @@ def exits_figure(groups: Sequence[RunGroup], look: Looks) -> Figure:
     ways.append(Line2D([], [], color=INK, **TOGETHER, label="all at the same exit"))
     systems = [replace(look[group.label], dash="-") for group in groups]
     figures.legend_below(figure, systems if len(systems) > 1 else [], more=ways)
-    return figure
+    points = [
+        f"{group.label} {100 * mean_of(group, 'accuracy'):.1f} % for {100 * mean_of(group, 'mean_cost'):.0f} %"
+        for group in groups
+    ]
+    return Picture(
+        name="exits",
+        section="steps",
+        figure=figure,
+        alt=f"Accuracy, NLL and ECE by the share of compute. They stop at: {listing(points)}.",
+        caption="Scores by share of compute (multiply-adds of the whole network). Dotted: all examples leave at the "
+        "same exit, one stroke per exit. Solid: each example leaves by its value or confidence, at thresholds from "
+        f"validation data. The dot marks the run as it stops.{_band_words(groups, figure)}",
+    )
 
 
 def exit_means(group: RunGroup, key: str) -> tuple[Float[np.ndarray, "exits"], Float[np.ndarray, "exits"]]:
@@ -298,21 +287,8 @@ def _spending(run: RunRecord) -> dict[str, Float[np.ndarray, "thresholds"]]:
 # Reliability, risk and halting
 
 
-def _calibration(groups: Sequence[RunGroup]) -> Picture:
-    errors = listing([f"{group.label} {mean_of(group, 'ece'):.3f}" for group in groups])
-    return Picture(
-        name="reliability",
-        section="calibration",
-        figure=reliability_figure(groups),
-        alt=f"Reliability diagram and histogram of confidence. Expected calibration error: {errors}.",
-        caption="Test answers in bins of confidence, as means over seeds. A bar at the diagonal: confidence equals "
-        "accuracy; a bar below it means overconfidence, above it underconfidence. The small bars show the share of "
-        "answers per bin.",
-    )
-
-
 @figures.styled
-def reliability_figure(groups: Sequence[RunGroup]) -> Figure:
+def reliability(groups: Sequence[RunGroup]) -> Picture:
     """One panel per system: reliability diagram and confidence histogram, averaged over seeds."""
     look = figures.looks(groups)
     figure, panels = figures.panel_grid(len(groups), heights=(2.1, 0.7))
@@ -332,7 +308,16 @@ def reliability_figure(groups: Sequence[RunGroup]) -> Figure:
     figures.label_rows(panels, "accuracy", "share, %")
     handles = [Patch(facecolor=FAINT, label="accuracy"), *figures.reliability_handles()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    return figure
+    errors = listing([f"{group.label} {mean_of(group, 'ece'):.3f}" for group in groups])
+    return Picture(
+        name="reliability",
+        section="calibration",
+        figure=figure,
+        alt=f"Reliability diagram and histogram of confidence. Expected calibration error: {errors}.",
+        caption="Test answers in bins of confidence, as means over seeds. A bar at the diagonal: confidence equals "
+        "accuracy; a bar below it means overconfidence, above it underconfidence. The small bars show the share of "
+        "answers per bin.",
+    )
 
 
 def over_seeds(group: RunGroup, key: str) -> Float[np.ndarray, "bins"]:
@@ -344,20 +329,8 @@ def over_seeds(group: RunGroup, key: str) -> Float[np.ndarray, "bins"]:
 COVERAGE = np.arange(1, 201) / 200
 
 
-def _selective(groups: Sequence[RunGroup], look: Looks) -> Picture:
-    figure = risk_figure(groups, look)
-    return Picture(
-        name="risk",
-        section="selection",
-        figure=figure,
-        alt=f"Share of errors among the answered by share answered: {listing([group.label for group in groups])}.",
-        caption="Error rate if only the most confident answers are given. At 100 % every example is answered; a lower "
-        f"curve means that confidence separates right from wrong answers better.{_band_words(groups, figure)}",
-    )
-
-
 @figures.styled
-def risk_figure(groups: Sequence[RunGroup], look: Looks) -> Figure:
+def risk(groups: Sequence[RunGroup], look: Looks) -> Picture:
     """One panel per data set, for runs with predictions.npz."""
     tasks = by_task(groups)
     figure, panels = figures.panel_grid(len(tasks), heights=(2.1,), same_scale=False)
@@ -370,7 +343,14 @@ def risk_figure(groups: Sequence[RunGroup], look: Looks) -> Figure:
         ax.yaxis.set_major_formatter(figures.percent_ticks())
     figures.label_rows(panels, "errors among the answered")
     figures.legend_below(figure, [look[group.label] for group in groups])
-    return figure
+    return Picture(
+        name="risk",
+        section="selection",
+        figure=figure,
+        alt=f"Share of errors among the answered by share answered: {listing([group.label for group in groups])}.",
+        caption="Error rate if only the most confident answers are given. At 100 % every example is answered; a lower "
+        f"curve means that confidence separates right from wrong answers better.{_band_words(groups, figure)}",
+    )
 
 
 def risk_of(run: RunRecord) -> Float[np.ndarray, "coverage"]:
@@ -380,19 +360,8 @@ def risk_of(run: RunRecord) -> Float[np.ndarray, "coverage"]:
     return risk_at(torch.from_numpy(COVERAGE), sureness, answer == found.labels).numpy()
 
 
-def _halting(groups: Sequence[RunGroup]) -> Picture:
-    return Picture(
-        name="halting",
-        section="steps",
-        figure=halting_figure(groups),
-        alt="Histogram of the steps taken for right and for wrong answers.",
-        caption="Steps taken for right answers (upwards) and wrong answers (downwards), each in per cent of its own "
-        "number; triangles mark the means. Answers of all seeds are counted together.",
-    )
-
-
 @figures.styled
-def halting_figure(groups: Sequence[RunGroup]) -> Figure:
+def halting(groups: Sequence[RunGroup]) -> Picture:
     """One panel per system, with all seeds pooled."""
     figure, panels = figures.panel_grid(len(groups), heights=(1.9,), same_scale=False)
     for group, (ax,) in zip(groups, panels, strict=True):
@@ -405,7 +374,14 @@ def halting_figure(groups: Sequence[RunGroup]) -> Figure:
         ax.legend(handles=figures.halting_handles(int(right.sum()), int(wrong.sum())), loc="best")
         ax.set(title=short(group.label, FIGURE), xlabel="steps taken")
     figures.label_rows(panels, "← wrong, %    right, % →")
-    return figure
+    return Picture(
+        name="halting",
+        section="steps",
+        figure=figure,
+        alt="Histogram of the steps taken for right and for wrong answers.",
+        caption="Steps taken for right answers (upwards) and wrong answers (downwards), each in per cent of its own "
+        "number; triangles mark the means. Answers of all seeds are counted together.",
+    )
 
 
 # How a belief is refined
