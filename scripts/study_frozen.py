@@ -31,6 +31,7 @@ import html
 import json
 import platform
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -319,7 +319,13 @@ def tempered(pairings: Sequence[Pairing]) -> list[Pairing]:
     ]
 
 
-def rows(results: Path) -> Iterator[tuple[str, str, str]]:
+@cache
+def rows(results: Path) -> list[tuple[str, str, str]]:
+    """Claim and the cells of both columns, computed once for the table and the summary."""
+    return list(_rows(results))
+
+
+def _rows(results: Path) -> Iterator[tuple[str, str, str]]:
     both = (ALGORITHM_1, ON_POLICY)
     for name, (accuracy, _) in PAPER.items():
         cells = [difference(results, ACCURACY, 1, column[name]) for column in both]

@@ -1,7 +1,9 @@
 """Sentences of scripts/claims.py for systems with chosen log-scores."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +16,30 @@ from made_runs import groups_of, write_system
 from ricnet.report.runs import RunGroup
 
 
-def two_systems(root: Path, seeds: int, ric: float, sl: float = 2.0) -> list[RunGroup]:
-    """More skill is less NLL; SL + temperature comes with SL's own settings and a temperature."""
-    paths = write_system(root, "ric", seeds, skill=ric)
-    paths += write_system(root, "supervised", seeds, skill=sl, calibration="temperature")
-    return groups_of(*(archive_run(path, root / "results") for path in paths))
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, float], list[Path]]:
+    """Five archived seeds of a system; more skill gives a lower NLL."""
+
+    @cache
+    def made(method: str, skill: float) -> list[Path]:
+        root = tmp_path_factory.mktemp(method)
+        settings = {"calibration": "temperature"} if method == "supervised" else {}
+        paths = write_system(root, method, 5, skill=skill, **settings)
+        return [archive_run(path, root / "results") for path in paths]
+
+    return made
 
 
-def test_both_intervals_are_those_of_scipy(tmp_path: Path) -> None:
-    groups = two_systems(tmp_path, 3, ric=3.0)
+Archive = Callable[[str, float], list[Path]]
+
+
+def two_systems(archive: Archive, seeds: int, ric: float, sl: float = 2.0) -> list[RunGroup]:
+    """RIC and SL + temperature with these skills."""
+    return groups_of(*archive("ric", ric)[:seeds], *archive("supervised", sl)[:seeds])
+
+
+def test_both_intervals_are_those_of_scipy(archive: Archive) -> None:
+    groups = two_systems(archive, 3, ric=3.0)
     (claim,) = claims(groups)
     ours, theirs = ([run.test["nll"] for run in group.runs] for group in groups)
     assert claim.seeds.p_value == pytest.approx(stats.ttest_rel(ours, theirs).pvalue)
@@ -43,15 +60,15 @@ def test_both_intervals_are_those_of_scipy(tmp_path: Path) -> None:
         (1, 3.0, 2.0, "One seed says nothing"),
     ],
 )
-def test_better_is_said_from_five_seeds_on(tmp_path: Path, seeds: int, ric: float, sl: float, said: str) -> None:
-    (text,) = sentences(two_systems(tmp_path, seeds, ric, sl))
+def test_better_is_said_from_five_seeds_on(archive: Archive, seeds: int, ric: float, sl: float, said: str) -> None:
+    (text,) = sentences(two_systems(archive, seeds, ric, sl))
     assert said in text
     assert ("is better" in text or "is worse" in text) == (said.startswith("RIC is"))
     assert seeds == 1 or (f"over {seeds} seeds" in text and "over the 300 test examples" in text)
 
 
-def test_it_is_said_where_only_the_correction_takes_a_difference_away(tmp_path: Path) -> None:
-    (claim,) = claims(two_systems(tmp_path, 5, ric=3.0))
+def test_it_is_said_where_only_the_correction_takes_a_difference_away(archive: Archive) -> None:
+    (claim,) = claims(two_systems(archive, 5, ric=3.0))
     assert _verdict(claim) == "RIC is better than SL + temperature."
     assert _verdict(replace(claim, p_corrected=0.06)).startswith("Corrected for all comparisons here (Holm)")
     wide = replace(claim.seeds, half_width=2 * abs(claim.seeds.mean))

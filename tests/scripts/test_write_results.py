@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -5,7 +6,7 @@ from typing import Any
 import pytest
 
 from archive_results import archive_run
-from made_runs import collapse, rewrite
+from made_runs import collapse, rewrite, write_run
 from refusals import refusal
 from ricnet.evaluation.metrics import collapses
 from write_evidence import read
@@ -18,9 +19,10 @@ ROOT = Path(__file__).parents[2]
 MARKS = "before\n<!-- results:{name} -->\nold\n<!-- /results -->\nafter\n"
 
 
-@pytest.fixture
-def results(make_run: MakeRun, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seeds each of SL, RIC and RIC's readout mu, which is derived."""
+    root = tmp_path_factory.mktemp("archives")
 
     def derive(header: dict[str, Any]) -> None:
         header["config"]["method"]["readout"] = "mu"
@@ -28,11 +30,17 @@ def results(make_run: MakeRun, tmp_path: Path) -> Path:
 
     for seed in range(2):
         for name, method in (("sl", "supervised"), ("ric", "ric"), ("mu", "ric")):
-            folder = make_run(f"{name}{seed}", method, seed=seed)
+            folder = write_run(root / f"{name}{seed}", method, seed=seed)
             if name == "mu":
                 rewrite(folder / "config.json", derive)
-            archive_run(folder, tmp_path / "results" / "digits")
-    return tmp_path / "results"
+            archive_run(folder, root / "results" / "digits")
+    return root / "results"
+
+
+@pytest.fixture
+def results(archives: Path, tmp_path: Path) -> Path:
+    """A copy, which a test may change."""
+    return Path(shutil.copytree(archives, tmp_path / "results"))
 
 
 def test_a_row_a_system_in_the_order_of_the_tables(results: Path) -> None:
