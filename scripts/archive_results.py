@@ -27,9 +27,9 @@ from ricnet.report.runs import RunRecord, read_run
 from ricnet.report.statistics import scores
 
 UNIT = 1e-4
-"""Nats; log-scores are whole numbers of them, which takes half the room that decimals would."""
+"""Unit of stored log-scores, in nats: integers take half the space of decimals."""
 DIGITS, CURVE_DIGITS = 6, 4
-"""That are kept of a number, and of one among a hundred of a curve."""
+"""Significant digits of single numbers, and of the points of a curve."""
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def _entries(run: RunRecord) -> dict[str, Any]:
     kept = log_scores(run)
     return {
         "ricnet": run.version,
-        "config": run.config | {"data": Path(run.data_name).name},  # a path says nothing to anybody else
+        "config": run.config | {"data": Path(run.data_name).name},  # local paths mean nothing elsewhere
         "data": run.data,
         "hardware": run.hardware,
         "derived_from": run.derived_from,

@@ -22,7 +22,7 @@ CLAIMANTS = tuple(
 )
 RIVAL = "SL + temperature"
 Pairs = Sequence[tuple[RunRecord, RunRecord]]
-"""Of a system and its rival, with the same seed."""
+"""Runs of a system and its rival with the same seed."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Claim:
     rival: RunGroup
     pairs: Pairs
     seeds: Difference
-    """Of the NLL, seed by seed."""
+    """Difference in NLL over seeds."""
     examples: Interval | None
-    """The same, example by example; None where the runs did not keep their log-scores."""
+    """Difference in NLL over examples; None if the runs did not store log-scores."""
     p_corrected: float | None = None
 
 
@@ -100,7 +100,7 @@ def _verdict(claim: Claim) -> str:
 
 
 def _others(claim: Claim) -> str:
-    """Comparisons with other systems, which do not change the verdict."""
+    """Differences in accuracy and ECE, which do not change the verdict."""
     accuracy, ece = (_over_seeds(claim.pairs, metric) for metric in (ACCURACY, ECE))
     points = ACCURACY.write(accuracy.mean, accuracy.half_width, signed=True)
     error = ECE.write(ece.mean, ece.half_width, signed=True)

@@ -33,7 +33,7 @@ from write_evidence import RESULTS, Pairing
 
 CURVES = {"mean_confidence": "confidence", "ece": "ECE"}
 OUTCOMES = {"right": "correct", "wrong": "wrong"}
-"""Of an answer, and what an archive calls it."""
+"""Outcome of an answer, and its key in archives."""
 
 
 def main() -> None:

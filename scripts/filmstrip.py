@@ -17,7 +17,7 @@ from ricnet.report.figures import BLUE, FAINT, INK, ORANGE, VERMILLION, styled
 
 FRAMES = 6
 MOST_CLASSES = 10
-"""That have a bar; of more, those most believed at the halt."""
+"""Maximum classes with a bar: the most probable at the halt."""
 
 
 @styled

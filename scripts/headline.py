@@ -21,7 +21,7 @@ DEVIATIONS = (
     "decay, sigmoid range of c, log-ratios clamped to ±10, uniform step weights, standardised advantages, bf16 encoder "
     "on a GPU, V(s₁) never asked."
 )
-"""Stands beside every table of docs/ with results of that preset; README links to the list."""
+"""Note beside every table of docs/ with results of that preset; README links to the list."""
 OURS = (ACCURACY, ECE, NLL)
 
 
@@ -32,7 +32,7 @@ class Row:
     folder: str
     runs: str
     sl: str = ""
-    """The runs of SL that a RIC is compared with."""
+    """Runs of SL for the comparison; empty for SL itself."""
 
 
 PAPER = "RIC, Algorithm 1"
@@ -52,7 +52,7 @@ HEADLINE = (
     Row("", "SL + temperature", "cifar10-resnet34-fast", "supervised-seed{}-temperature"),
 )
 LESS = {"ECE less SL's": (ECE, ""), "NLL less that of SL + temperature": (NLL, "-temperature")}
-"""Columns of differences: the metric, and how the names of SL's runs end."""
+"""Columns of differences: metric, and suffix of the names of SL's runs."""
 
 ON_POLICY = {
     name: Pairing(f"{name.lower().replace('-', '')}-resnet34-fast", "ric-marginal-seed{}", "supervised-seed{}")
@@ -141,14 +141,14 @@ TABLE_1 = {
     "SVHN": ("95.80 / .033", "95.68 / .033", "95.79 / .033", "95.86 / .018"),
     "ImageWoof": ("82.61 / .102", "83.62 / .097", "83.68 / .097", "85.39 / .049"),
 }
-"""The paper's: SL, ACT, PonderNet, RIC."""
+"""Numbers of the paper: SL, ACT, PonderNet, RIC."""
 SYSTEMS = {
     "SL": ("supervised-seed{}", "supervised-300-seed{}"),
     "ACT": ("act-seed{}", "act-300-seed{}"),
     "PonderNet": ("pondernet-seed{}", "pondernet-300-seed{}"),
     "RIC": ("ric-seed{}", "ric-marginal-seed{}"),
 }
-"""Names of the archived runs: the first that a folder has."""
+"""Names of archived runs; the first that exists is used."""
 
 
 def table1(results: Path) -> str:

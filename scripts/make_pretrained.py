@@ -28,7 +28,7 @@ from ricnet.report.runs import RunRecord, read_run
 MOST_BYTES = 6_000_000
 COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json", "halting.json")
 KEPT = ("epoch", "update", "seconds", "images_per_second", "val")
-"""Of a line of metrics.jsonl: what the report draws."""
+"""Parts of a line of metrics.jsonl that the report draws."""
 LIMITS = """\
 - It knows {count} kinds of things and nothing else. Whatever it is shown, it answers with one of them, and it can be
   sure of it: a confidence says how the {count} compare, not whether any of them is there.
@@ -72,7 +72,7 @@ def make(run: Path, shelf: Path, name: str) -> Path:
         check_size(beside)
         check_answers(run, beside, record)
         (beside / "card.md").write_text(card(read_run(beside), name), encoding="utf-8")
-        beside.chmod(0o755)  # a temporary folder is its maker's alone
+        beside.chmod(0o755)  # temporary folders are private
         shutil.rmtree(target, ignore_errors=True)
         beside.rename(target)
     finally:

@@ -99,7 +99,7 @@ RULES: dict[str, Callable[[Seen], Tensor]] = {
     **{"value": by_value, "confidence": by_confidence, "entropy": by_entropy},
     **{"patience": by_patience, "one exit": by_count},
 }
-"""Each says how much there is to go on for; whoever is at a threshold or below leaves."""
+"""Score for continuing; an example leaves at or below the threshold."""
 
 
 def threshold_for(urge: Float[Tensor, "exits n"], costs: Float[Tensor, "exits"], budget: float) -> float:
@@ -165,7 +165,7 @@ SHOWN = (0.25, 0.4, 0.5, 0.75, 1.0)
 
 def read(folder: Path) -> "pd.DataFrame":
     """A tidy table of test results: one number per system, seed, rule, budget and metric."""
-    import pandas as pd  # only here: measuring needs none of it
+    import pandas as pd  # not needed to measure
 
     rows = []
     for path in sorted(folder.glob("*.json")):

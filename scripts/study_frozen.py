@@ -64,7 +64,7 @@ PENALTIES = [10.0**power for power in range(-5, 3)]
 CPU = torch.device("cpu")
 Rows = list[tuple[str, int]]
 Measured = tuple[str, str, dict[str, float]]
-"""By which encoder, by which method, and how well."""
+"""Encoder, method and scores."""
 
 
 def main() -> None:
@@ -95,7 +95,7 @@ def study(
         if any(other == without_folder(encoder) for other, _ in known):
             continue
         for read_by, method, numbers in measure(draw(seed), encoder, seed):
-            if (read_by, method) in known:  # beside another encoder
+            if (read_by, method) in known:  # measured with another encoder
                 continue
             found.append({"case": case, "seed": seed, "encoder": read_by, "method": method, **numbers, "on": machine()})
             print(case, seed, read_by, method, numbers, flush=True)

@@ -2,10 +2,10 @@
 
     python scripts/study_label_noise.py --rows 1000 5000 --noise 0 0.1 0.2 0.4 --seeds 5
 
-Three classes of scikit-learn's `make_classification`; of all labels, those to be judged by too, a share is replaced by
-another class. So a perfect answer is never sure, and log-loss says who knows that. What has been measured is kept in
-results/label_noise.json, system by system, and not measured again; the table of docs/when.md and its figure are written
-from it. With `--to` another file is kept, and no table is written.
+Three classes of scikit-learn's `make_classification`; a share of all labels, test labels included, is replaced by
+another class, so that the best possible prediction is uncertain, which the log-loss measures. Results are stored in
+results/label_noise.json and not measured again; the table of docs/when.md and its figure are written from them. With
+`--to` results are stored in another file, and no table is written.
 """
 
 import argparse
@@ -47,7 +47,7 @@ MOST_ROWS = 5_000
 CPU = torch.device("cpu")
 OURS = "RIC, on-policy"
 SYSTEMS = ("ric", "ric-closed-form", "supervised", "confidence-cap", "anytime-matched")
-"""Of `ric compare`. What is found is kept by `system_name`, which says which algorithm that is with so many rows."""
+"""Systems of `ric compare`. Results are stored by `system_name`, which names the algorithm that this many rows get."""
 CONTROLS = ("Anytime, confidence cap", "SL", "SL + temperature", "SL, confidence cap")
 
 

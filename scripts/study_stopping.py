@@ -47,7 +47,7 @@ class Seen:
 
     def __init__(self, log_beliefs: Tensor, values: Tensor, labels: Tensor, costs: Tensor) -> None:
         self.log_beliefs, self.values, self.labels, self.costs = log_beliefs.double(), values.double(), labels, costs
-        """`values[t]` is what the critic says after step t + 1; after the last there is nothing to gain."""
+        """`values[t]` is the critic's value after step t + 1; 0 after the last."""
 
     def temper(self, temperatures: list[float]) -> None:
         self.log_beliefs = (self.log_beliefs / torch.tensor(temperatures)[:, None, None]).log_softmax(-1)
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data-dir")
-    parser.add_argument("--cache", type=Path, help="where what the network says is kept")
+    parser.add_argument("--cache", type=Path, help="file for the outputs of the network")
     options = parser.parse_args()
     if options.cache is not None and options.cache.is_file():
         found = torch.load(options.cache, weights_only=True)

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "evidence.md", ROOT / "results"
 MARKED = re.compile(r"(<!-- evidence:(\S+) -->\n).*?(<!-- /evidence -->)", re.DOTALL)
 ENOUGH = 3
-"""Seeds from which on a verdict is more than undecided."""
+"""Minimum seeds for a verdict other than undecided."""
 NOT_RUN = "**not run**"
 STEPS_GAP = Metric("", "steps", 2)
 POINTS = Metric("", "points", 2, scale=100)
@@ -304,9 +304,9 @@ PAPER = {
 }
 WOOF = "imagewoof-half-resnet18-paper"
 VARIANT_TITLES = {"ppo": "PPO", "logistic-normal": "logistic-normal"}
-"""Of Algorithm 1, as their runs are named, for Figure 9."""
+"""Variants of Algorithm 1 in Figure 9, by the name of their runs."""
 MARGIN = 0.01
-"""Of ECE: within it, two systems are alike."""
+"""Difference in ECE below which two systems count as equal."""
 NOISY = {"aggregate": "aggregate labels, 9 % wrong", "worst": "worst labels, 40 % wrong"}
 
 
@@ -474,11 +474,11 @@ SEARCHES = {
     "cifar10-half-resnet18": "the recipe of `fast`, 12 to 60 epochs",
     "marginal-credit": "credit and range of c, small and short",
 }
-"""Folders of results/search/ in which settings were chosen, and which."""
+"""Folders of results/search/, and the settings that were chosen there."""
 
 
 def tuning(results: Path) -> str:
-    """Trained runs of each method that searches have archived; a temperature fitted afterwards is no run."""
+    """Archived runs of each method in the searches; runs with a temperature fitted afterwards do not count."""
     body = []
     for name, words in SEARCHES.items():
         files = [read(path) for path in sorted((results / "search" / name).glob("*.json"))]

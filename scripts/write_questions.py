@@ -105,7 +105,7 @@ def _steps_taken(runs: Sequence[RunRecord]) -> list[str]:
 
 
 ROUNDS = {"no-snapshot": 0, "snapshot-every-5-epochs": 5, "snapshot-every-50-epochs": 50}
-"""Files, and how many epochs a snapshot lives; 0 where it lives one update."""
+"""Files, and the life of a snapshot in epochs; 0 for one update."""
 EPOCHS = (10, 50, 200, 800)
 
 
@@ -189,7 +189,7 @@ def decay(results: Path) -> str:
 
 RIVALS = ("SL", "SL + temperature", "Anytime, confidence cap", "gradient boosting")
 Cells = Mapping[str, Sequence[Mapping[str, Any]]]
-"""A case of a study, and its seeds."""
+"""Cases of a study, each with its seeds."""
 
 
 def tables_with_wrong_labels(results: Path) -> str:

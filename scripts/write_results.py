@@ -52,12 +52,12 @@ EARLIER = (
 )
 """Folders whose runs have recipes of earlier versions."""
 CURVES = "curves.png"
-"""Beside the runs, where there is anything to draw."""
+"""Figure beside the runs, if there are curves."""
 ORDER = (
     *(algorithm + readout for algorithm in ALGORITHMS for readout in ("", ", readout mu", ", readout implied")),
     *("SL", "SL, confidence cap", "Anytime", "ACT", "PonderNet"),
 )
-"""In which systems stand in a table, each before itself with a temperature; others follow by name."""
+"""Order of systems in a table, each before itself with a temperature; others follow by name."""
 IN_SHORT = (ACCURACY, ECE, NLL, STEPS)
 COLUMNS = (*IN_SHORT, CELLS, BRIER, TRAIN_ACCURACY)
 ROOT = Path(__file__).parents[1]
@@ -136,7 +136,7 @@ def _place(name: str) -> int:
 
 
 def _section(folder: Path) -> str:
-    """With its heading and, where they were drawn, its curves; for docs/archive/."""
+    """Heading, table and, if drawn, curves of a folder, for docs/archive/."""
     image = f"![Scores over seconds of training, {folder.name}](../../results/{folder.name}/{CURVES})"
     return "\n\n".join([f"## {folder.name}", block(folder), *([image] if (folder / CURVES).is_file() else [])])
 

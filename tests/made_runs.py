@@ -23,7 +23,7 @@ CLASSES, STEPS, N, EPOCHS, BEST = 10, 20, 300, 40, 31
 
 
 def draw_no_pages(patch: pytest.MonkeyPatch, *commands: str) -> None:
-    """After a tiny training, that would take most of the time. `digits_run` has a page, tests/report look at many."""
+    """Write no page after tiny trainings, because it would take most of the time."""
     for command in commands or ("train", "compare"):
         patch.setattr(f"ricnet.apps.commands.{command}.write_page", lambda runs, out: out)
 
@@ -38,7 +38,7 @@ def beliefs(labels: Tensor, steps: int, skill: float, sharpness: float, rng: np.
 
 
 def gain(log_beliefs: Tensor, labels: Tensor) -> Tensor:
-    """A value that knows the truth: what belief in it will still rise, less a cost."""
+    """A value computed from the labels: the remaining gain of log a_y, less a cost."""
     scores = log_scores(log_beliefs, labels)
     before = torch.cat([torch.full_like(scores[:1], -np.log(CLASSES)), scores[:-1]])
     return scores[-1] - before - 0.01
@@ -148,7 +148,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def add_costs(run: Path) -> Path:
-    """As if each step had been an exit: the twentieth part of the compute."""
+    """As if each step were an exit with a twentieth of the compute."""
 
     def change(evaluation: dict[str, Any]) -> None:
         test = evaluation["test"]
@@ -163,7 +163,7 @@ def add_costs(run: Path) -> Path:
 
 
 def rewrite_arrays(path: Path, **changes: Any) -> None:
-    """Change a file of arrays in place; None takes one away."""
+    """Change a file of arrays in place; None removes an array."""
     with np.load(path) as stored:
         arrays = {**stored, **changes}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})

@@ -80,7 +80,7 @@ def test_a_table_has_two_baselines_fitted_on_its_training_rows(table: Dataset) -
 
 
 def test_weights_of_rows_are_those_of_the_run(table: Dataset) -> None:
-    """Rows of the first class alone count: then it is the answer to everything."""
+    """Only rows of the first class have weight, so it is always the answer."""
     heavy = torch.where(table.train.labels == 0, 1.0, 1e-6)
     found, _ = fit_baselines(replace(table, train=replace(table.train, weights=heavy)), even(table))
     assert found["Logistic regression"]["accuracy"] == pytest.approx(1 / 3, abs=0.02)
@@ -131,7 +131,7 @@ def test_a_class_that_training_lacks_is_nearly_impossible(table: Dataset) -> Non
 
 
 def test_columns_of_a_table_are_not_standardised_again(table: Dataset) -> None:
-    """They are already, and one-hot columns must not be."""
+    """Numbers of a table are standardised already, and one-hot columns must not be."""
     plain = replace(table, columns=Columns("class", ()))
     stretched = replace(table, train=replace(table.train, inputs=table.train.inputs * 1e-3))
     stretched = replace(stretched, val=replace(table.val, inputs=table.val.inputs * 1e-3))
@@ -159,7 +159,7 @@ def test_the_base_rate_is_that_of_the_training_rows() -> None:
 
 
 def test_with_balanced_classes_a_few_rare_rows_do_not_choose() -> None:
-    """Beliefs for equal shares, of which those for the training shares follow by Bayes' rule: their NLL decides."""
+    """Beliefs assume equal shares; the NLL of those for the training shares (Bayes' rule) decides."""
     generator = torch.Generator().manual_seed(0)
     shares = torch.tensor([0.97, 0.02, 0.01], dtype=torch.float64)
     labels = torch.multinomial(shares, 300, replacement=True, generator=generator)
@@ -169,7 +169,7 @@ def test_with_balanced_classes_a_few_rare_rows_do_not_choose() -> None:
     found = selection_nll((even / even.sum(1, keepdim=True)).log(), labels, split.weights, shares.log())
     truth = log_loss(labels, posterior / posterior.sum(1, keepdim=True))
     assert found == pytest.approx(truth, abs=1e-6)
-    own = torch.linspace(0.5, 1.5, 300)  # weights that rows have of their own still count
+    own = torch.linspace(0.5, 1.5, 300)  # the rows' own weights still count
     split = balanced(Split(labels, labels, own))
     found = selection_nll((even / even.sum(1, keepdim=True)).log(), labels, split.weights, shares.log())
     truth = log_loss(labels, posterior / posterior.sum(1, keepdim=True), sample_weight=own)

@@ -67,7 +67,7 @@ def test_it_undoes_a_known_sharpening() -> None:
 
 @pytest.mark.parametrize("labels", [[0, 1], [1, 0]])
 def test_where_no_answer_or_every_answer_is_wrong_nothing_is_changed(labels: list[int]) -> None:
-    """The NLL falls without end as T goes to 0, or to infinity: there is no best temperature to take."""
+    """The NLL falls monotonically as T goes to 0, or to infinity, so no temperature is best."""
     given_rows = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor(labels)
     fit = fit_temperature(*given_rows)
     assert (fit.temperature, fit.found, fit.nll_after) == (1.0, False, fit.nll_before)
@@ -127,7 +127,7 @@ def test_gains_are_measured_on_the_fold_that_was_left_out() -> None:
 
 
 def test_without_mistakes_or_with_few_rows_nothing_is_chosen() -> None:
-    """135 examples that are all right say nothing about what a sharper belief costs where it is wrong."""
+    """With 135 right answers nothing shows what a sharper belief costs on a wrong one."""
     sure = torch.tensor([[0.8, 0.2]]).log().repeat(135, 1)
     labels = torch.zeros(135, dtype=torch.int64)
     assert choose_temperature(sure, labels).temperature == 1
@@ -140,7 +140,7 @@ def test_without_mistakes_or_with_few_rows_nothing_is_chosen() -> None:
 
 
 def test_exits_share_a_common_temperature() -> None:
-    """Three exits, all three times too sure: one temperature does. One of them too unsure: one each, shrunk."""
+    """Three exits, each three times too sharp, get one temperature. If one is too flat, each gets its own, shrunk."""
     (first, labels), second, third = beliefs(0, 3.0, 400), *(beliefs(0, 3.0, 400)[0] for _ in range(2))
     common = choose_exit_temperatures([first, second, third], labels)
     assert isinstance(common.temperature, float)
@@ -162,12 +162,12 @@ def test_the_nll_after_a_temperature_does_not_depend_on_how_sharp_beliefs_are() 
 def test_about_as_good_is_within_a_standard_error_of_the_paired_difference() -> None:
     best = torch.tensor([-1.0, -2.0, -3.0, -4.0])
     assert choices.is_as_good(best - torch.tensor([0.1, -0.1, 0.1, -0.05]), best)
-    assert not choices.is_as_good(best - 0.01, best)  # always worse, though by little
+    assert not choices.is_as_good(best - 0.01, best)  # slightly worse for every example
     assert choices.is_as_good(best, best)
 
 
 def outcome_of(beliefs: list[list[float]], values: list[list[float]]) -> Outcome:
-    """Of examples of class 0 of two: what is believed of it, step by step."""
+    """Outcome of two-class examples with label 0, from p(class 0) at each step."""
     sure = torch.tensor(beliefs, dtype=torch.float64)
     path = torch.stack([sure, 1 - sure], -1).log()
     v = torch.tensor(values, dtype=torch.float64)
@@ -175,7 +175,7 @@ def outcome_of(beliefs: list[list[float]], values: list[list[float]]) -> Outcome
 
 
 def test_where_later_steps_are_worse_it_stops_after_the_first() -> None:
-    """The value promises a gain at every step, and there is none; six of the examples are wrong in the end."""
+    """The value predicts a gain at every step where there is none; six examples are wrong at the end."""
     wrong = [0.4] * 6
     last = np.random.default_rng(0).uniform(0.5, 0.6, 34).tolist()
     choice = choose_halt(outcome_of([[0.7] * 40, [0.6] * 40, wrong + last], [[1.0] * 40] * 3))
@@ -186,7 +186,7 @@ def test_where_later_steps_are_worse_it_stops_after_the_first() -> None:
 
 
 def test_a_threshold_that_stops_in_time_is_taken() -> None:
-    """V stays at .05 where further steps do harm, and is 1 where they help: V < 0.1 tells them apart."""
+    """V is .05 where further steps harm and 1 where they help, so V < 0.1 separates them."""
     n = 40
     harmed = [i % 2 == 0 for i in range(n)]
     rng = np.random.default_rng(0)
@@ -318,7 +318,7 @@ def test_exits_are_compared_with_the_whole_network_not_with_their_own_rule() -> 
 
 
 def test_thresholds_of_exits_are_fitted_without_the_fold_they_are_judged_on() -> None:
-    """Against the same written out; a threshold fitted on all examples gives other gains."""
+    """Equal to a second implementation; a threshold fitted on all examples gives other gains."""
     n = 10
     values = torch.arange(2.0 * n).reshape(2, n).double()
     scores = -torch.arange(2.0 * n).reshape(2, n).double() / 10 - 0.1
@@ -379,14 +379,14 @@ def test_a_reading_sets_the_halting_step_and_keeps_later_steps() -> None:
     outcome = Outcome.of(Reading(max_steps=3).read(path), torch.zeros(2, dtype=torch.int64), 3)
     assert len(outcome.step_scores) == 4
     assert outcome.halt_step.tolist() == [1, 3]
-    assert outcome.cell_evaluations.tolist() == [2, 3]  # who stops at the limit has not looked ahead
+    assert outcome.cell_evaluations.tolist() == [2, 3]  # an example at the step limit does not compute the next value
 
 
 COSTS = (0.25, 0.5, 1.0)
 
 
 def exit_outcome(beliefs: list[list[float]], values: list[list[float]], costs: tuple[float, ...] = COSTS) -> Outcome:
-    """Of examples of class 0 of two: what is believed of it, step by step. The first values are never asked."""
+    """Outcome of two-class examples with label 0, from p(class 0) at each step. The first values are not used."""
     sure = torch.tensor(beliefs, dtype=torch.float64)
     v = torch.tensor([[9.0] * len(sure[0]), *values], dtype=torch.float64)
     path = Trajectory(torch.stack([sure, 1 - sure], -1).log(), halting_step(v), v, costs=costs)
@@ -454,7 +454,7 @@ def test_tied_values_leave_a_gap_in_budgets_which_is_noted() -> None:
 def test_each_operating_point_is_reproducible_and_spends_the_most_within_its_budget(
     seed: int, steps: int, n: int, coarse: bool
 ) -> None:
-    """Against every threshold there is, written out in numpy; coarse values have many ties."""
+    """Equal to a search over all thresholds in numpy; rounded values have many ties."""
     rng = np.random.default_rng(seed)
     values = rng.normal(0, 1, (steps - 1, n))
     values = np.round(values) if coarse else values
@@ -530,7 +530,7 @@ def test_each_step_is_tempered_by_its_own_and_a_shorter_path_by_the_first_ones()
 
 
 def test_evaluation_has_the_cost_of_right_and_wrong_answers() -> None:
-    entry = report(TWO)  # both go all the way
+    entry = report(TWO)  # both use the whole network
     assert (entry["mean_cost"], entry["mean_cost_correct"], entry["mean_cost_wrong"]) == (1.0, 1.0, None)
     assert [row["cost"] for row in entry["per_step"]] == list(COSTS)
     mixed = exit_outcome([[0.4, 0.8]] * 3, [[-1.0, 1.0], [-1.0, 1.0]])

@@ -29,7 +29,7 @@ SCORES = (LAC, Score("aps"), Score("raps", 0.1, 2), Score("aps", randomised=True
 
 
 def population(rng: np.random.Generator, n: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """Beliefs that are too sure, and labels."""
+    """Overconfident beliefs, and labels."""
     logits = 1.5 * rng.normal(size=(n, classes))
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     labels = (chances.cumsum(1) < rng.random((n, 1))).sum(1).clip(max=classes - 1)

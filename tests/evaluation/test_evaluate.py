@@ -42,7 +42,7 @@ LABELS = torch.tensor([0, 1, 0])
 
 
 class Scripted(Supervised):
-    """A method that answers what the test says, whatever the input, which holds the row numbers."""
+    """A method with given answers; its inputs are row numbers."""
 
     modes: ClassVar[list[bool]] = []
 
@@ -148,7 +148,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, changes: dict[str, np.ndarray |
     rewrite_arrays(path, **changes)
     with refusal("predictions.npz") as caught:
         read_predictions(tmp_path)
-    # By the reader itself: outside of the tests nothing else checks types and shapes.
+    # Checked by the reader itself, because jaxtyping checks types and shapes only in tests.
     assert isinstance(caught.value.__cause__, TypeError if "test_colour" in changes else (ValueError, KeyError))
 
 

@@ -14,7 +14,7 @@ from ricnet.methods import Supervised
 
 
 def trajectory_of(*beliefs: list[float], halt: list[int]) -> Trajectory:
-    """Of two classes, the belief in the first after each step."""
+    """Belief in the first of two classes after each step."""
     steps = [torch.stack([p, 1 - p], dim=-1) for p in torch.tensor(beliefs)]
     return Trajectory(torch.stack(steps).log(), torch.tensor(halt))
 
@@ -25,7 +25,7 @@ def outcome_of(*beliefs: list[float], halt: list[int]) -> Outcome:
 
 
 FIRST, LAST, HALT = [0.9, 0.4, 0.1, 0.6, 0.3, 0.95], [0.9, 0.4, 0.8, 0.7, 0.2, 0.95], [1, 2, 2, 2, 2, 1]
-"""Rows 2 and 3 gain 0.7 and 0.1 after their first step; rows 1 and 4 are wrong, 4 the surer; 5 is surer than 0."""
+"""Rows 2 and 3 gain 0.7 and 0.1 after their first step; 1 and 4 are wrong, 4 with more confidence; 5 exceeds 0."""
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ FIRST, LAST, HALT = [0.9, 0.4, 0.1, 0.6, 0.3, 0.95], [0.9, 0.4, 0.8, 0.7, 0.2, 0
     [
         ([FIRST, LAST], HALT, 1, [[5], [2], [4], [1]]),
         ([FIRST, LAST], HALT, 4, [[5, 0], [2, 3], [4, 1], []]),
-        ([[0.5, 0.6], [0.7, 0.9]], [2, 2], 1, [[0], [1], [], []]),  # no example is of two kinds
+        ([[0.5, 0.6], [0.7, 0.9]], [2, 2], 1, [[0], [1], [], []]),  # no example has two kinds
         ([[0.5, 0.6], [0.7, 0.9]], [2, 2], 2, [[0], [1], [], []]),
-        ([[0.9, 0.6, 0.7, 0.2]], [1] * 4, 1, [[0], [1], [3], []]),  # with one step the least sure are hard
-        ([[0.9, 0.8], [0.95, 0.99]], [1, 1], 4, [[0, 1], [], [], []]),  # what takes one step is never hard
+        ([[0.9, 0.6, 0.7, 0.2]], [1] * 4, 1, [[0], [1], [3], []]),  # with one step, the least confident are hard
+        ([[0.9, 0.8], [0.95, 0.99]], [1, 1], 4, [[0, 1], [], [], []]),  # examples that take one step are never hard
     ],
 )
 def test_examples_are_easy_hard_wrong_and_confused(
@@ -48,7 +48,7 @@ def test_examples_are_easy_hard_wrong_and_confused(
 
 @dataclass(frozen=True)
 class Fickle(Supervised):
-    """Answers what the test says, whatever the input, which holds the row numbers."""
+    """A method with given answers; its inputs are row numbers."""
 
     path: Trajectory = field(default_factory=lambda: trajectory_of([0.9], halt=[1]))
 
@@ -73,7 +73,7 @@ def test_kinds_are_stored_beside_the_examples(tmp_path: Path) -> None:
 
 
 def test_kinds_speak_of_the_beliefs_that_are_stored(tmp_path: Path) -> None:
-    """Row 0 was right when judged and is wrong when refined again; row 2 the other way round."""
+    """Row 0 was right in the evaluation and is wrong when refined again; row 2 the reverse."""
     judged = outcome_of([0.9, 0.8, 0.2], halt=[1, 1, 1])
     stored = saved(trajectory_of([0.1, 0.8, 0.9], halt=[1, 1, 1]), judged, tmp_path / "examples.npz")
     right = np.exp(stored["log_beliefs"])[0, :, 0] > 0.5
@@ -90,7 +90,7 @@ def test_stored_beliefs_are_tempered(tmp_path: Path) -> None:
 
 
 def test_mistakes_of_one_kind_have_examples() -> None:
-    """Of three classes, 0 is taken for 1 three times, 1 for 2 twice and 2 for 0 once; the surest come first."""
+    """Of three classes, 0 is taken for 1 three times, 1 for 2 twice and 2 for 0 once; the most confident first."""
     answers, labels = [1, 1, 1, 2, 2, 0], [0, 0, 0, 1, 1, 2]
     sure = torch.tensor([0.5, 0.7, 0.6, 0.5, 0.6, 0.9])
     beliefs = torch.stack([torch.full((3,), float((1 - p) / 2)) for p in sure])

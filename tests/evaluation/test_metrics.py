@@ -63,7 +63,7 @@ def exact_ece(confidence: Sequence[Real], right: Sequence[bool], bins: int = 15)
 
 
 def exact_aurc(confidence: Sequence[Real], right: Sequence[bool]) -> Fraction:
-    """Mean over k of the risk among the k surest, expected over all orders of those equally sure."""
+    """Mean over k of the risk among the k most confident, averaged over all orders of ties."""
     total = Fraction(0)
     for k in range(1, len(right) + 1):
         threshold = sorted(confidence, reverse=True)[k - 1]
@@ -75,7 +75,7 @@ def exact_aurc(confidence: Sequence[Real], right: Sequence[bool]) -> Fraction:
 
 
 def exact_auroc(confidence: Sequence[Real], right: Sequence[bool]) -> Fraction | None:
-    """Over all pairs of a right and a wrong answer: is the right one surer? Equally sure counts half."""
+    """Share of pairs of a right and a wrong answer in which the right one is more confident; ties count half."""
     rights = [c for c, r in zip(confidence, right, strict=True) if r]
     wrongs = [c for c, r in zip(confidence, right, strict=True) if not r]
     if not rights or not wrongs:
@@ -85,7 +85,7 @@ def exact_auroc(confidence: Sequence[Real], right: Sequence[bool]) -> Fraction |
 
 
 def delicate(kind: type[Real], bins: int = 15) -> list[Real]:
-    """0, 1, every edge as this precision has it, and the numbers next to them."""
+    """0, 1, every bin edge in this precision, and the adjacent floats."""
     edges = [kind(m / bins) for m in range(bins + 1)]
     beside = [np.nextafter(e, kind(side)) for e in edges for side in (0, 1)]
     return [*edges, *beside]
@@ -247,7 +247,7 @@ def test_separation_agrees_with_scikit_learn() -> None:
 
 
 def lines(accuracy: Sequence[float] = (), value_loss: Sequence[float] = (), first: int = 1) -> list[dict[str, Any]]:
-    """One line an epoch, of whichever was measured."""
+    """One line per epoch, with the given metrics."""
     columns = {name: column for name, column in (("accuracy", accuracy), ("value_loss", value_loss)) if column}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return [{"epoch": epoch, "train": row} for epoch, row in enumerate(rows, start=first)]
@@ -271,7 +271,7 @@ def test_the_best_is_of_all_epochs_and_of_this_run_alone() -> None:
 
 
 def test_the_first_twenty_updates_set_no_best_and_are_no_collapse() -> None:
-    """A small table makes one update an epoch, and its first accuracies say little."""
+    """A small table has one update per epoch, and its first accuracies vary much."""
     accuracy = [0.9, 0.4, *[0.6] * 17, 0.86, 0.75, 0.8, 0.69]
     slow = [line | {"update": line["epoch"]} for line in lines(accuracy)]
     assert [each["epoch"] for each in collapses(slow)] == [23]
@@ -286,7 +286,7 @@ def test_accuracies_of_few_rows_must_also_differ_by_four_standard_errors(rows: i
     assert [each["epoch"] for each in collapses(lines([0.8, fallen]), rows)] == ([2] if 0.8 - fallen > four else [])
     assert (0.8 - fallen > four) == (rows == 20_000)
     assert [each["epoch"] for each in collapses(lines([0.8, fallen - 0.02]), rows)] == [2]
-    assert [each["epoch"] for each in collapses(lines([0.8, fallen]))] == [2]  # how many there were is not known
+    assert [each["epoch"] for each in collapses(lines([0.8, fallen]))] == [2]  # the number of rows is unknown
 
 
 def test_a_value_loss_of_more_than_five_times_its_median() -> None:
@@ -300,7 +300,7 @@ def test_the_median_is_no_mean() -> None:
 
 
 def test_the_median_is_of_the_twenty_epochs_before() -> None:
-    """Until there are so many nothing is judged; those before them are forgotten, and the epoch itself is not one."""
+    """Nothing is judged before WINDOW epochs; older ones leave the window, and the current one is not in it."""
     assert epochs([], [*[1.0] * 19, 6.0]) == []
     assert epochs([], [*[1.0] * 20, 6.0]) == [21]
     forgotten = [*[100.0] * 11, *[1.0] * 9]  # median 100 now, 1 after one more
@@ -326,14 +326,14 @@ def test_archived_curves_keep_some_epochs_only() -> None:
     """The window is of twenty epochs, not of twenty lines."""
     thinned = [{"epoch": epoch, "train": {"value_loss": loss}} for epoch, loss in ((1, 90), (20, 80), (39, 1), (41, 9))]
     assert collapses(thinned) == [{"epoch": 41, "value_loss": 9, "median_value_loss": 1}]
-    assert collapses([thinned[0], thinned[-1]]) == []  # nothing was kept of the twenty epochs before
+    assert collapses([thinned[0], thinned[-1]]) == []  # the twenty epochs before are missing
 
 
 def test_missing_measurements_are_ignored() -> None:
     train = ({}, None, 3, {"accuracy": None, "value_loss": "x"})
     odd: list[Any] = [{}, *({"train": each, "update": "many"} for each in train)]
     assert collapses({"epoch": epoch, **line} for epoch, line in enumerate(odd, start=30)) == []
-    assert epochs([0.9, 0.5]) == [2]  # no method without a value is spared
+    assert epochs([0.9, 0.5]) == [2]  # also for a method without a value
 
 
 def test_a_resumed_watch_goes_on_where_it_stopped() -> None:

@@ -86,20 +86,20 @@ def make_runs(tmp_path: Path) -> MakeRuns:
 
 
 def pick(table: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
-    """The rows that say all of this."""
+    """Rows with these values."""
     for name, value in wanted.items():
         table = table[table[name] == value]
     return table
 
 
 def through_csv(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """What a figure is drawn from."""
+    """The table as read back from its CSV file."""
     write_csv(table, folder / "table.csv")
     return read_csv(folder / "table.csv")
 
 
 def draw(item: Item, scale: Scale, runs: Runs, folder: Path) -> Figure:
-    """From runs to the figure, by way of the CSV file, with a look at how its words stand."""
+    """Draw an item from its runs through the CSV file, and check the layout of its text."""
     assert item.draw is not None
     figure = item.draw(through_csv(item.tabulate(scale, runs), folder))
     assert figure.get_size_inches()[0] <= 7
@@ -108,7 +108,7 @@ def draw(item: Item, scale: Scale, runs: Runs, folder: Path) -> Figure:
 
 
 def check_words(figure: Figure) -> None:
-    """No word is cut off, none runs into another, none is too small to read."""
+    """No text is cut off, overlaps another or is too small."""
     with house_style():
         figure.draw_without_rendering()
     words = [(text.get_text(), text.get_window_extent()) for text in shown_texts(figure)]
@@ -153,7 +153,7 @@ def texts_of(figure: Figure) -> str:
 
 
 def with_curve(run: RunRecord, split: str, quantity: str, values: Sequence[float]) -> RunRecord:
-    """The run with one of its curves given, epoch 1 first."""
+    """The run with these values of one curve, from epoch 1."""
     metrics = [
         {**entry, split: {**entry[split], quantity: value}} for entry, value in zip(run.metrics, values, strict=True)
     ]

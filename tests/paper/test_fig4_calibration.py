@@ -14,7 +14,7 @@ FIG4 = ITEMS["fig4"]
 
 
 def binned(run: RunRecord, low: tuple[int, float | None], high: tuple[int, float | None]) -> RunRecord:
-    """A run whose answers lie in two bins: how many, and how many of them are right."""
+    """A run whose answers lie in two bins, with numbers of answers and of right answers."""
     bins = [
         {
             "lower": lower,

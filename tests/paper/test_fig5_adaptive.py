@@ -33,7 +33,7 @@ def answers(scores: list[list[float]] | np.ndarray, halt: list[int]) -> Outcome:
 
 
 def test_difficulty_is_the_mean_score_at_the_halt_of_the_other_seeds() -> None:
-    first = answers([[-1, -2, -3], [-9, -9, -9]], [1, 1, 1])  # what comes after the halt does not count
+    first = answers([[-1, -2, -3], [-9, -9, -9]], [1, 1, 1])  # steps after the halt do not count
     second = answers([[-9, -9, -9], [-6, -2, -0.5]], [2, 2, 2])
     third = answers([[-2, -5, -1], [-9, -9, -9]], [1, 1, 1])
     parts = [{name: part.tolist() for name, part in own.items()} for own in split_by_difficulty([first, second, third])]
@@ -47,7 +47,7 @@ def test_difficulty_is_the_mean_score_at_the_halt_of_the_other_seeds() -> None:
 
 
 def test_luck_does_not_bend_the_curves(scale: Scale, make_runs: MakeRuns) -> None:
-    """Scores in which seeds share nothing: no third is better than another, but for chance."""
+    """Independent scores of the seeds: no third is better than another except by chance."""
     runs = make_runs(FIG5.experiments(scale))
     (found,) = runs.values()
     rng, n = np.random.default_rng(0), 3000

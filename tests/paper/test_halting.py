@@ -105,7 +105,7 @@ def test_frontiers_start_where_a_rule_can_and_end_at_the_horizon(rows: pd.DataFr
 
 
 def test_each_seed_has_its_own_budget(tmp_path: Path) -> None:
-    """The second seed's value stops nothing: its rules may spend 3, the first's 2.5."""
+    """The value of the second seed stops no example: its budget is 3, that of the first 2.5."""
     mean_fed, sample_fed = ITEM.experiments(SMOKE)
     never = {"val": [[1, 1]] * 3, "test": [[1, 1]] * 3}
     runs = [
@@ -127,7 +127,7 @@ def test_the_table_and_the_figure(rows: pd.DataFrame) -> None:
     star = next(line for line in figure.axes[0].lines if line.get_marker() == "*")
     assert (star.get_xdata()[0], star.get_ydata()[0]) == (2.5, 1.25)
     assert [bar.get_height() for bar in figure.axes[2].patches] == [4, 6, 4, 6]
-    assert not figure.axes[0].collections  # no bands over one another
+    assert not figure.axes[0].collections  # no overlapping bands
     assert "Scale smoke" in figure.legends[0].get_title().get_text()
 
 
@@ -149,7 +149,7 @@ def predictions(seed: int = 0, steps: int = 6, n: int = 300) -> Outcome:
 
 
 def at(run: Outcome, halt: list[int]) -> dict[str, float | None]:
-    """What the answers are worth where each example stops after so many steps."""
+    """Scores if each example stops after these steps."""
     return scores(Rule("given", lambda *_: torch.tensor(halt), 0.0, 0.0, ("", "")), run, 0.0)
 
 

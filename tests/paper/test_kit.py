@@ -50,7 +50,7 @@ def with_row(table: pd.DataFrame, **row: object) -> pd.DataFrame:
 
 
 def test_systems_of_one_figure_have_looks_of_their_own(tmp_path: Path) -> None:
-    """Under the names that the report gives their runs: a name it changes would lose its colour."""
+    """Titles equal those of reports; a system with another title would lose its colour."""
     for together in (("supervised", "ric"), ("ric", "ric-ppo", "ric-logistic-normal")):
         looks = [look_of(record(tmp_path, system).method) for system in together]
         assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
@@ -91,7 +91,7 @@ def test_seeds_in_words() -> None:
     assert seeds(rows(5, 5)) == "5 seeds"
     assert seeds(rows(4, 4)) == "4 of 5 seeds"
     assert seeds(rows(3, 5, 0)) == "3 to 5 of 5 seeds"
-    given = pd.concat([rows(1, 1).assign(asked=1), rows(0).assign(asked=2)])  # of one panel there is no run at all
+    given = pd.concat([rows(1, 1).assign(asked=1), rows(0).assign(asked=2)])  # one panel has no runs
     assert seeds(given) == "1 seed"
     assert seeds(rows(1, asked=1)) == "1 seed"
     assert seeds(rows(0)) == "missing"
@@ -198,8 +198,8 @@ def test_systems_are_called_as_the_report_calls_their_runs(scale: Scale, make_ru
     assert table["system"].tolist() == [
         *("RIC, PPO", "SL + temperature", "RIC, readout mu"),
         "ric:gamma=0.9",  # which shows its settings
-        "ACT",  # of which there is no run
-        "RIC, PPO",  # of which there is one elsewhere, so that a table has one line for both
+        "ACT",  # without runs
+        "RIC, PPO",  # with a run on other data, so that both share a line of the table
     ]
 
 
@@ -248,7 +248,7 @@ def test_curves_are_of_the_right_split_as_far_as_each_run_goes(tmp_path: Path) -
 
 
 def test_runs_without_the_measurement(tmp_path: Path) -> None:
-    """Those that have measured stand for those that have not; where none has, it is named."""
+    """Runs without these measurements are left out; if none has them, the error names a run."""
     full, bare = record(tmp_path / "full"), record(tmp_path / "bare", seed=1)
     bare = replace(bare, metrics=[{"epoch": entry["epoch"], "val": entry["val"]} for entry in bare.metrics])
     partly = replace(bare, metrics=[full.metrics[0], *bare.metrics[1:]])

@@ -68,7 +68,7 @@ def test_ablations_and_controls_are_told_apart(make_runs: MakeRuns, tmp_path: Pa
 
 
 def test_settings_are_tried_in_one_seed() -> None:
-    """And what the paper's preset already has is no ablation of it."""
+    """A setting that equals the paper's preset is left out."""
     for name in ("smoke", "small"):
         asked = ITEMS["ablations"].experiments(SCALES[name])
         assert {len(one.seeds) for one in asked if ":" in one.system} == {1}

@@ -90,7 +90,7 @@ def test_given_runs_are_shown_as_they_are_without_their_data(scale: Scale, data:
     data.unlink()
     given = read_given([runner.root])
     made, problems = reproduce(["fig4", "fig6", "fig8"], SCALES["paper"], out, runner, QUIET, given)
-    assert ([item.name for item in made], len(problems)) == ([], 3)  # the paper knows no blobs
+    assert ([item.name for item in made], len(problems)) == ([], 3)  # blobs is no benchmark of the paper
     made, problems = reproduce(["fig4", "fig6", "fig8"], scale, out, runner, QUIET, given)
     assert [item.name for item in made] == ["fig4", "fig6"]
     assert problems == ["fig8: nothing to show: not among the given runs."]

@@ -30,7 +30,7 @@ def report(comparison_page: str, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture
 def page(browser: "Browser", report: Path) -> Iterator["Page"]:
-    """The page opened; it must load nothing but itself and complain of nothing."""
+    """The opened page; it must load nothing but itself and log nothing."""
     requests: list[str] = []
     complaints: list[str] = []
     context = browser.new_context(viewport={"width": WIDTHS[-1], "height": 800})
@@ -51,7 +51,7 @@ def test_nothing_hangs_over_the_edge(page: "Page") -> None:
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(TOO_WIDE) == []
-    page.emulate_media(media="print")  # A4 between margins of 15 mm, in CSS pixels; nobody can scroll paper
+    page.emulate_media(media="print")  # A4 between margins of 15 mm, in CSS pixels
     page.set_viewport_size({"width": 680, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 680
 
@@ -100,7 +100,7 @@ def test_the_keyboard_opens_what_is_folded_and_scrolls_what_is_wide(page: "Page"
     table = page.locator(".scroll").first
     table.focus()
     page.keyboard.press("ArrowRight")
-    for _ in range(100):  # it scrolls smoothly; the page's own policy forbids wait_for_function to look
+    for _ in range(100):  # scrolling takes time, and the page's policy forbids wait_for_function
         if table.evaluate("box => box.scrollLeft") > 0:
             break
         page.wait_for_timeout(20)

@@ -39,7 +39,7 @@ def gallery_of(run: RunRecord, **changes: object) -> str:
 
 
 def test_examples_stand_by_kind(ric: RunRecord) -> None:
-    """Nothing wrong is no row of mistakes."""
+    """Without wrong answers there is no part for them."""
     answers, headings = ric.examples.answers, r"<h4>(\w+)"
     assert re.findall(headings, gallery_of(ric)) == ["Easy", "Hard", "Wrong"]
     perfect = gallery_of(ric, labels=answers, kind=np.arange(len(answers)) % 2)
@@ -50,7 +50,7 @@ def test_examples_stand_by_kind(ric: RunRecord) -> None:
 def test_every_example_has_its_card(ric: RunRecord) -> None:
     """The first is easy; its belief begins at a tenth, so at 90 % of the height from the top."""
     examples, html = ric.examples, gallery_of(ric)
-    count = int((examples.kind != KINDS.index("confused")).sum())  # those stand beside what they are taken for
+    count = int((examples.kind != KINDS.index("confused")).sum())  # shown with the mistakes
     assert html.count("<figure") == html.count("<figcaption") == html.count('src="data:image/png;base64,') == count
     wrong = int(np.flatnonzero(examples.answers != examples.labels)[0])
     assert f"✗ {examples.answers[wrong]}</b>, truly {examples.labels[wrong]}<br>" in html
@@ -191,7 +191,7 @@ def test_small_images_keep_every_pixel_and_photographs_are_small() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3, 240, 160), dtype=np.uint8)
     head, image = decoded(data_uri(pixels))
     assert (head, image.size) == ("data:image/jpeg", (SIDE * 160 // 240, SIDE))
-    assert len(data_uri(pixels)) < 12_000  # noise is the worst a photograph can be
+    assert len(data_uri(pixels)) < 12_000  # noise compresses worst
 
 
 def test_grey_runs_from_black_to_white() -> None:
@@ -201,7 +201,7 @@ def test_grey_runs_from_black_to_white() -> None:
 
 
 def with_columns(folder: Path, inputs: np.ndarray, columns: Columns) -> RunRecord:
-    """A run of a table, with rows of other numbers in place of its examples'."""
+    """A run of a table whose stored examples have these inputs."""
     header = json.loads((folder / "config.json").read_text())
     header["data"]["columns"] = columns.to_json()
     (folder / "config.json").write_text(json.dumps(header))
@@ -226,7 +226,7 @@ def test_rows_of_a_table_are_shown_by_the_names_of_their_columns(make_run: Calla
     assert "the 6 cells" in input_words(run)
     drawn = refinement_figure(run)
     assert "<b>: 4.0" in drawn.axes[0].texts[0].get_text()
-    assert with_columns(run.path, row[:, 1:], columns).columns is None  # they do not fit
+    assert with_columns(run.path, row[:, 1:], columns).columns is None  # the number of columns differs
 
 
 @pytest.mark.parametrize("named", [True, False])

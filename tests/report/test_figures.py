@@ -51,11 +51,11 @@ def test_the_axes_make_room_for_the_band_up_to_twice_the_seeds() -> None:
     assert high == pytest.approx(4, abs=0.3)
     draw_band(share, np.arange(2), np.array([[0.1, 0.9], [0.2, 0.95]]), BLUE, ceiling=1.0)
     heights = share.collections[0].get_paths()[0].vertices[:, 1]
-    assert (heights.min(), heights.max()) == (0, 1)  # it stays where the quantity can be
+    assert (heights.min(), heights.max()) == (0, 1)  # clipped to possible values
 
 
 def test_a_band_that_leaves_its_panel_is_noticed() -> None:
-    """Two seeds have a band of 12.7 standard errors; of five, here, it is narrower than the seeds' own spread."""
+    """Two seeds give a band of 12.7 standard errors; here five give one narrower than their spread."""
     wide, narrow = (figure := Figure()).subplots(1, 2)
     draw_band(narrow, np.arange(2), np.linspace(1, 2, 5)[:, None] * np.ones((1, 2)), BLUE)
     assert not cuts_bands(figure)
@@ -123,7 +123,7 @@ def test_panels_stand_at_most_four_abreast(count: int, columns: int) -> None:
 
 
 def test_drawings_stand_in_the_page() -> None:
-    """Colours follow it, ids carry the figure's name, paths are rounded and transforms not, words are escaped."""
+    """Colours are those of the page, ids start with the figure's name, paths are rounded, text is escaped."""
 
     @styled
     def drawing() -> Figure:

@@ -56,7 +56,7 @@ def test_errors_name_missing_files_of_a_run(make_run: MakeRun, tmp_path: Path) -
 
 
 def test_allowed_values_of_a_file() -> None:
-    """A run that diverged wrote its loss down, and must be read nevertheless; a setting is one value."""
+    """Losses of a diverged run can be read; a setting is a single value."""
     assert all(map(is_share, [0, 1, 0.5]))
     assert not any(map(is_share, [-0.1, 1.1, None]))
     assert all(map(is_measure, [3e15, 1e308, {"nll": 2.5e38, "ece": None}, None, "adam"]))

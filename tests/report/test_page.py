@@ -20,7 +20,7 @@ VOID = {"meta", "path", "use", "image", "img", "rect", "br"}
 
 
 class Outline(HTMLParser):
-    """Checks that tags nest, and collects what the tests ask about."""
+    """Checks that tags nest, and collects ids, links and headings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ def test_a_report_of_a_run_whose_steps_help_says_by_how_much(make_run: MakeRun) 
     assert f"it ends better than its first step: NLL {first:.3f} after the first, {halt:.3f} where it stops" in words
     assert f"stops after {group.first.test['mean_steps']:.1f} on average" in words
     rewrite(folder / "evaluation.json", lambda evaluation: evaluation["test"].update(nll=first + 1e-9))
-    assert "change little" in refinement_words(*groups_of(folder))  # digits that are not shown decide nothing
+    assert "change little" in refinement_words(*groups_of(folder))  # numbers are compared as written
 
 
 FITTED = {

@@ -80,7 +80,7 @@ def test_a_comparison_has_one_figure_of_each_kind(drawn: list[Picture]) -> None:
 
 
 def test_a_single_run_of_rows_with_a_threshold_of_its_own(ric: RunRecord) -> None:
-    """Rows of features are explained, the threshold is told, and nothing is said about seeds."""
+    """The caption explains rows of features and names the threshold; no caption mentions seeds."""
     method = {**ric.config["method"], "halt_threshold": 0.1}
     flat = replace(ric.examples, inputs=ric.examples.inputs.reshape(len(ric.examples.labels), -1))
     drawn = pictures([RunGroup("RIC", (replace(ric, config={**ric.config, "method": method}, examples=flat),))])
@@ -91,7 +91,7 @@ def test_a_single_run_of_rows_with_a_threshold_of_its_own(ric: RunRecord) -> Non
 
 
 def clipped(figure: Figure) -> list[str]:
-    """Titles, labels and legends that reach beyond the figure; a pixel is forgiven."""
+    """Titles, labels and legends that reach beyond the figure by more than a pixel."""
     with house_style():
         figure.draw_without_rendering()
     texts = [ax.title for ax in figure.axes] + [axis.label for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
@@ -129,7 +129,7 @@ def test_derived_systems_have_no_curves_and_change_no_colour(systems: list[RunGr
 
 
 def test_captions_tell_of_bands_that_are_cut(drawn: list[Picture], systems: list[RunGroup]) -> None:
-    """Of two seeds far apart a band is ten times as wide as they are, and the panel is not."""
+    """The band of two distant seeds is ten times as wide as their difference, and the panel is not."""
     metrics = [[{"epoch": k, "val": {"nll": height}} for k in (1, 2)] for height in (5.0, 6.0)]
     found = drawn_of(with_metrics(systems[1], *metrics))
     assert "Bands are cut" in found["training"].caption
@@ -236,7 +236,7 @@ def test_bars_of_one_run_are_its_accuracies(systems: list[RunGroup]) -> None:
 
 
 def with_bins(run: RunRecord, *seeds: list[tuple[int, float | None]]) -> RunGroup:
-    """Two bins a seed: how many, and how accurate."""
+    """Number of answers and accuracy of two bins, per seed."""
     edges = ({"lower": 0.0, "upper": 0.5}, {"lower": 0.5, "upper": 1.0})
     tables = [
         [{**e, "n": n, "accuracy": a, "confidence": a} for e, (n, a) in zip(edges, s, strict=True)] for s in seeds
@@ -251,7 +251,7 @@ def test_bins_are_averaged_over_the_seeds_that_fill_them(ric: RunRecord) -> None
     assert [bar.get_height() for bar in diagram.containers[0]] == pytest.approx([0.3, 0.8])
     shares = [100 * (1 / 4 + 5 / 10 + 0) / 3, 100 * (3 / 4 + 5 / 10 + 1) / 3]
     assert [bar.get_height() for bar in histogram.containers[0]] == pytest.approx(shares)
-    empty = with_bins(ric, [(0, None), (3, 0.9)], [(0, None), (5, 0.7)])  # in every seed: no bar
+    empty = with_bins(ric, [(0, None), (3, 0.9)], [(0, None), (5, 0.7)])  # empty in every seed: no bar
     assert [bar.get_x() for bar in reliability([empty]).figure.axes[0].containers[0]] == [0.5]
 
 
@@ -298,14 +298,14 @@ def test_the_curve_by_value_goes_from_the_first_exit_to_the_last(leaver: RunGrou
 
 
 def test_the_curve_passes_where_the_run_stops_by_itself(leaver: RunGroup) -> None:
-    """Its rule is a threshold too, V < 0, which lies between two of the curve's."""
+    """Its own threshold, V < 0, lies between two thresholds of the curve."""
     shares, curves = budget_curves(leaver, "nll")
     found = np.interp(leaver.first.test["mean_cost"], shares, curves[0])
     assert found == pytest.approx(leaver.first.test["nll"], abs=0.02)
 
 
 def test_thresholds_come_from_validation_data(leaver: RunGroup) -> None:
-    """Values that are higher by 50 there make each of its thresholds one by which no test example goes on."""
+    """With validation values higher by 50, every threshold stops all test examples at the first exit."""
     values = read_predictions(leaver.first.path, "val").values
     assert values is not None
     rewrite_arrays(leaver.first.path / "predictions.npz", val_values=(values + 50).numpy())
@@ -316,7 +316,7 @@ def test_thresholds_come_from_validation_data(leaver: RunGroup) -> None:
 
 
 def test_values_that_rise_again_leave_no_gap_in_the_curve(leaver: RunGroup) -> None:
-    """Examples that do not leave at the first exit use the whole network; if a quarter does, these gain most."""
+    """Examples that continue use the whole network; if a quarter continues, these gain most."""
     scores = read_predictions(leaver.first.path).step_scores.numpy()
     gain = scores[-1] - scores[0]
     values = np.full(scores.shape, 100.0, dtype=np.float32)
@@ -348,7 +348,7 @@ def test_the_curve_of_supervised_learning_goes_by_its_confidence(leaver: RunGrou
     assert curves[0, [0, -1]].tolist() == pytest.approx(ends, abs=1e-6)
     test = read_predictions(leaver.first.path)
     doubt, scores, confidence = 1 - test.step_confidence[0].numpy(), test.step_scores.numpy(), test.step_confidence
-    confidence[1:] = 0  # whoever does not leave at the first exit goes all the way
+    confidence[1:] = 0  # examples that continue use the whole network
     same = {f"{split}_step_confidence": confidence.numpy() for split in ("val", "test")}
     rewrite_arrays(leaver.first.path / "predictions.npz", **same)
     goes = doubt >= np.quantile(doubt, 0.75)

@@ -74,7 +74,7 @@ RULE = {
 
 
 def test_labels_say_whether_the_halt_was_chosen_beside_a_temperature(make_run: MakeRun) -> None:
-    """SL is asked for both, and has no halt to choose."""
+    """SL with both settings on auto has no halting rule to choose."""
     both = {"calibration": "auto", "halt_rule": "auto"}
     folders = [make_run("raw"), make_run("temperature", calibration="auto"), make_run("both", **both)]
     rewrite(folders[2] / "evaluation.json", lambda entry: entry.update(fitted={"halting": RULE}))
@@ -101,7 +101,7 @@ def test_labels_of_methods_and_of_folders(make_run: MakeRun) -> None:
 
 
 def test_of_many_differences_the_most_telling_will_do(make_run: MakeRun) -> None:
-    """Two runs of a photo folder that differ in everything a preset and a person may set."""
+    """Runs of a photo folder with many different settings."""
     small = {"resolution": 64, "encoder": "resnet10", "epochs": 50, "lr": 0.003, "batch_size": 32, "seed": 1}
     large = {"resolution": 128, "encoder": "resnet18", "epochs": 80, "lr": 0.004, "batch_size": 512}
     folders = [make_run("a", **small), make_run("b", preset="mine", **large), make_run("c", **large)]
@@ -111,7 +111,7 @@ def test_of_many_differences_the_most_telling_will_do(make_run: MakeRun) -> None
 
 @pytest.fixture
 def timed(ric: RunRecord) -> RunRecord:
-    """Two epochs of 10 updates of 100 images, at 500 and at 1000 images a second."""
+    """Two epochs of 10 updates of 100 images, at 500 and at 1000 images/s."""
     lines = [{"epoch": k, "update": 10 * k, "images_per_second": 500.0 * k} for k in (1, 2)]
     return replace(ric, metrics=lines, config=ric.config | {"optimization": {"batch_size": 100}})
 
@@ -142,7 +142,7 @@ def test_runs_alike_in_all_but_the_seed_are_one_system(tmp_path: Path) -> None:
         ([{"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}, {"lr": 0.2}], [2, 2]),
         ([{"lr": 0.1, "epochs": 3}, {"epochs": 3, "lr": 0.1}], [2]),  # whatever the order in the file
         ([{}, {"halt_rule": "value"}], [2]),  # a setting that older runs did not have
-        (  # what is looked at, and how fast it is, makes no other system
+        (  # what is measured, and how fast, makes no other system
             [
                 {"optimization": {"lr": 0.1, "measure_all": True, "measure_every": 5}},
                 {"optimization": {"lr": 0.1, "compile": "off"}},
@@ -203,7 +203,7 @@ WHAT = "epoch 30: training accuracy 65.0 %, 25.0 points below its best; value lo
 
 
 def test_a_run_that_collapsed_is_marked_by_its_own_record(make_run: MakeRun) -> None:
-    """Also one that was trained before ricnet noticed: metrics.jsonl need not say so."""
+    """Also a run of an older version, whose metrics.jsonl does not record collapses."""
     fine, fallen = read_runs([make_run("fine", seed=0), collapse(make_run("fallen", seed=1))])
     assert (fine.collapses, fine.label) == ((), "RIC, seed 0")
     assert [each["epoch"] for each in fallen.collapses] == [30]

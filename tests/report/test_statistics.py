@@ -54,7 +54,7 @@ def test_band_is_the_interval_at_each_point() -> None:
     expected = [mean_interval(column) for column in curves.T]
     assert mean == pytest.approx([e.mean for e in expected])
     assert half == pytest.approx([e.half_width for e in expected])
-    nan = math.nan  # what a seed does not have is left out
+    nan = math.nan  # missing values are left out
     mean, half = band(np.array([[1.0, 1.0, nan], [2.0, nan, nan], [4.0, nan, nan]]))
     assert mean[:2] == pytest.approx([7 / 3, 1])
     assert half[0] == pytest.approx(mean_interval([1.0, 2.0, 4.0]).half_width)
@@ -95,7 +95,7 @@ def test_holm_by_hand() -> None:
 
 
 def loop_metrics(run: Outcome, rows: list[int]) -> dict[str, float]:
-    """The metrics of some rows, repeated ones included, in plain Python."""
+    """Metrics of some rows, with repeats, in plain Python."""
     bins: dict[int, list[float]] = {}
     totals = dict.fromkeys(("accuracy", "nll", "brier"), 0.0)
     for i in rows:
@@ -115,7 +115,7 @@ def test_bootstrap_is_the_plain_loop() -> None:
     rng = np.random.default_rng(3)
     labels = rng.integers(3, size=25)
     a, b = ([random_predictions(rng, labels) for _ in range(2)] for _ in range(2))
-    resamples = 130  # more than a chunk, and no whole number of them
+    resamples = 130  # more than one chunk, and no multiple of it
     draws = np.random.default_rng(7).integers(25, size=(resamples, 25)).tolist()
     differences: dict[str, list[float]] = {}
     for rows in draws:
@@ -146,7 +146,7 @@ def test_bootstrap_covers_the_truth() -> None:
 
 
 def test_an_interval_of_ece_is_of_what_n_examples_measure() -> None:
-    """As the docstring says, for a calibrated system and one that is too sure, with 15 bins and n = 150."""
+    """As the docstring says, for a calibrated and an overconfident system, with 15 bins and n = 150."""
     rng = np.random.default_rng(0)
     differences, intervals = [], []
     for _ in range(100):

@@ -63,7 +63,7 @@ def test_numbers_of_runs_and_the_best_in_bold(pair: list[RunRecord]) -> None:
     assert [cell.best for cell in sl][2:] == [True, False, True, True, False, False, False]  # 0.061 ties
     assert [row[-1].text for row in grid.rows] == ["61", "61"]
     derived = results_grid(single([replace(pair[1], derived_from="base")]))
-    assert derived.rows[0][-1].text == "–"  # took no seconds
+    assert derived.rows[0][-1].text == "–"  # a derived run has no seconds
     nothing = [measured(run, nll=float("nan")) for run in pair]
     rows = results_grid(single([nothing[0], pair[1]])).rows
     assert (rows[0][4].text, rows[0][4].best, rows[1][4].best) == ("–", False, True)
@@ -101,7 +101,7 @@ def test_runs_in_markdown_and_in_the_terminal(pair: list[RunRecord]) -> None:
 
 
 def test_rows_are_named_in_full_on_a_narrow_screen(pair: list[RunRecord]) -> None:
-    """With the widest table there is: exits, and two data sets. Columns are left out instead."""
+    """The widest table, with exits and two data sets: columns are left out instead of wrapping names."""
     ric = replace(measured(pair[0], mean_cost=0.5), label="RIC, closed form, logistic-normal + temperature")
     folder = replace(pair[1], config={**pair[1].config, "data": "a-long-name-of-a-folder"})
     narrow = printed(single([ric, folder]), 80)
@@ -137,7 +137,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 
 @pytest.fixture(scope="module")
 def spelled(found: Comparison) -> Comparison:
-    """The same with numbers that can be read off the page."""
+    """The same comparison with given numbers."""
     sl, ric = found.systems
     accuracies = (0.98, 0.98222, 0.98444, 0.98666, 0.98888)
     test = {"ece": 0.0181, "nll": 0.0611, "brier": float("nan"), "mean_steps": 8.94}
@@ -175,7 +175,7 @@ def test_means_and_differences(spelled: Comparison) -> None:
 
 
 def test_captions_explain_the_numbers(found: Comparison, tmp_path: Path) -> None:
-    """And claim no interval and no bold where there is none."""
+    """They mention no interval and no bold text if there is none."""
     for said in ("95 % Student-t interval over seeds", "digits, n = 300", "15 bins", "Bold: better than SL"):
         assert said in results_caption(found)
     for said in (
@@ -273,7 +273,7 @@ def test_latex_numbers(spelled: Comparison) -> None:
 
 @given(st.text())
 def test_escaped_text_commands_nothing(text: str) -> None:
-    """Once the escapes we write are taken away, no character that LaTeX acts upon is left."""
+    """Without our escapes, no character remains that LaTeX interprets."""
     escaped = escape_latex(text)
     rest = re.sub(r"\\(text(backslash|asciitilde|asciicircum)|ldots)\{\}|\$\\pm\$|\$-\$|\\[&%$#_{}]", "", escaped)
     assert not set(rest) & set("\\&%$#_{}~^")

@@ -18,7 +18,7 @@ def test_the_tables_are_what_the_file_gives() -> None:
 
 
 def test_each_rule_keeps_its_epoch() -> None:
-    """Three epochs: calibrated and half right; all right; all right and much too sure of two wrong answers."""
+    """Three epochs: calibrated and half right; all right; all right and overconfident in two wrong answers."""
     labels = torch.tensor([0, 1] * 20)
     sure = torch.nn.functional.one_hot(labels, 2).float()
     first = torch.zeros(40, 2)

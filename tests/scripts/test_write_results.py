@@ -123,7 +123,7 @@ def test_runs_that_collapsed_are_marked_and_keep_their_place(make_run: MakeRun, 
 
 
 def test_the_archived_runs_that_collapsed() -> None:
-    """On-policy joint on ImageWoof, all that has their weights included; the marginal ones stay above the limit."""
+    """On-policy runs with joint credit on ImageWoof and runs that share their weights; none with marginal credit."""
     found = {path.stem for path in (ROOT / "results").glob("*/*.json") if read(path).collapses}
     kinds = ("", "-temperature", "-fitted", "-implied", "-mu", "-mu-temperature")
     runs = ("ric-snapshots-seed0", *(f"ric-on-policy-seed{seed}" for seed in range(3)))

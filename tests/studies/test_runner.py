@@ -118,13 +118,13 @@ def test_a_derived_run_is_found_only_beside_the_weights_it_took(ask, tmp_path: P
     source.model.write_bytes(b"weights")
     derived.begin(one.config, dataset_of(one.config, None), CPU, source)
     assert RunIndex(tmp_path / "runs").find(one.config, one.data, source) is not None
-    assert RunIndex(tmp_path / "runs").find(one.config, one.data) is None  # trained so from the start: another thing
+    assert RunIndex(tmp_path / "runs").find(one.config, one.data) is None  # trained with this setting: another run
     source.model.write_bytes(b"weights of another training")
     assert RunIndex(tmp_path / "runs").find(one.config, one.data, source) is None
 
 
 def test_a_study_begun_on_another_device_goes_on_with_its_settings(tmp_path: Path) -> None:
-    """Presets for images depend on the device; per data set, the settings of the runs that are there win."""
+    """Presets for images depend on the device; existing runs of a data set decide which settings are used."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (60, 3, 20, 20), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", x=images, y=np.arange(60) % 3)
@@ -201,7 +201,7 @@ def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def start_long_comparison(data: Path, folder: Path, seeds: int) -> subprocess.Popen[str]:
-    """Runs that would last for hours, two at once; returns when two have begun."""
+    """Start runs of several hours, two at once; return when both have begun."""
     settings = ["--set", "epochs=100000", "batch_size=32", "width=0.1", "patience=none"]
     command = [sys.executable, "-m", "ricnet", "compare", str(data), "--methods", "supervised", "--seeds", str(seeds)]
     process = subprocess.Popen(
@@ -228,7 +228,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 
 def test_ctrl_c_stops_all_workers_politely_and_begins_nothing_more(data: Path, tmp_path: Path) -> None:
-    """As in a terminal: every worker saves its state, runs that wait in the queue are left, no traceback is shown."""
+    """As in a terminal: every worker saves its state, runs in the queue are not started, no traceback is shown."""
     process = start_long_comparison(data, tmp_path, seeds=6)
     process.send_signal(signal.SIGINT)
     _, words = process.communicate(timeout=60)

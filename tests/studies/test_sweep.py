@@ -112,7 +112,7 @@ SENSELESS = "lr=high..low lr=2..1 lr=0..1:log speed=1..2 optimizer=adam..sgd opt
 
 
 def test_a_trial_is_what_the_same_flags_train(sweep: Sweep) -> None:
-    """What a preset chose gives way to what is tried, as at `ric train`."""
+    """A searched setting overrides the preset's, as in `ric train`."""
     facts = Facts(50_000, 3, 32)
     many = replace(sweep, base=preset("fast", None, facts))
     for given in ({"credit": "joint"}, {"head": "logistic-normal"}, {"objective": "expected"}):

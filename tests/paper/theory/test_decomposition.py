@@ -45,7 +45,7 @@ def test_holds() -> None:
 def test_the_parts_add_up_to_the_expected_log_score_in_every_state(
     agent: RecurrentClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exactly, whatever the mean; samples show a wrong mean only to second order."""
+    """Exact for any mean; samples show a wrong mean only to second order."""
     policies, truth = list[Dirichlet](), known_truth.CONDITIONALS
     roll_out = RIC.roll_out
 

@@ -93,7 +93,7 @@ def test_fails_with_another_reward_or_return(agents: Agents, monkeypatch: pytest
 
 
 def test_fails_where_the_mean_is_q_though_c_is_bounded(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The optimum without the ψ' is q itself: then the agent is not where the formula says."""
+    """Without ψ' the optimum is q itself, and the agent differs from it."""
     monkeypatch.setattr(proposition1, "constrained_optimum", lambda q, total: q * total)
     assert not examine(agents, monkeypatch).passed
 
