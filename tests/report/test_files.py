@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from archive_results import to_columns
 from made_runs import rewrite, rewrite_arrays
 from refusals import refusal
-from ricnet.report.comparison import AUROC_CORRECTNESS, ROC_AUC
 from ricnet.report.files import is_measure, is_setting, is_share, to_rows
 from ricnet.report.runs import read_run
 
@@ -84,18 +83,3 @@ def test_missing_values_of_a_row_stay_missing() -> None:
     rows = [{"epoch": 1, "val": {"nll": 2.0}}, {"epoch": 2}]
     assert to_columns(rows) == {"epoch": [1, 2], "val.nll": [2.0, None]}
     assert to_rows(to_columns(rows)) == rows
-
-
-def test_the_auroc_of_older_runs_is_read_under_its_new_name(make_run: MakeRun) -> None:
-    def older(evaluation: dict[str, Any]) -> None:
-        for split in ("train", "val", "test"):
-            evaluation[split]["auroc"] = evaluation[split].pop("auroc_correctness")
-            for name in ("roc_auc", "average_precision", "balanced_accuracy"):
-                del evaluation[split][name]
-
-    folder = make_run()
-    today = AUROC_CORRECTNESS.of(read_run(folder))
-    rewrite(folder / "evaluation.json", older)
-    assert AUROC_CORRECTNESS.of(read_run(folder)) == today
-    assert 0.5 < today < 1
-    assert ROC_AUC.of(read_run(folder)) is None

@@ -138,25 +138,23 @@ def read_examples(path: Path, classes: int) -> Examples | None:
 
 
 def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Examples:
-    beliefs, labels, halt = arrays["log_beliefs"], arrays["y"], arrays["halt_step"]
+    inputs, beliefs = arrays["x"], arrays["log_beliefs"]
+    counts = [arrays[name] for name in ("y", "halt_step", "kind")]
+    values, texts = arrays.get("values"), arrays.get("text")
     steps, rows, width = beliefs.shape
-    if beliefs.dtype.kind != "f" or not all(one.ndim == 1 and one.dtype.kind in "iu" for one in (labels, halt)):
-        raise ValueError("its arrays have unknown types")
-    values, kind = arrays.get("values"), arrays["kind"]
-    if width != classes or not len(arrays["x"]) == len(labels) == len(halt) == rows:
+    limits = (range(classes), range(1, steps + 1), range(len(KINDS)))
+    fits = (
+        (len(inputs), width, beliefs.dtype.kind) == (rows, classes, "f")
+        and all(each.shape == (rows,) and each.dtype.kind in "iu" for each in counts)
+        and all(np.isin(each, limit).all() for each, limit in zip(counts, limits, strict=True))
+        and (_can_be_shown(inputs) and bool(np.isfinite(np.exp(beliefs)).all()))
+        and (values is None or (values.shape == (steps, rows) and bool(np.isfinite(values).all())))
+        and (texts is None or (texts.shape == (rows,) and texts.dtype.kind == "U"))
+    )
+    if not fits:
         raise ValueError("its arrays do not fit together")
-    if values is not None and (values.shape != (steps, rows) or not np.isfinite(values).all()):
-        raise ValueError("its values do not fit its beliefs")
-    if rows and (labels.min() < 0 or labels.max() >= classes or halt.min() < 1 or halt.max() > steps):
-        raise ValueError("a label or a halting step is out of range")
-    if not _can_be_shown(arrays["x"]) or not np.isfinite(np.exp(beliefs)).all():
-        raise ValueError("its inputs or beliefs cannot be shown")
-    if kind.shape != labels.shape or not np.isin(kind, range(len(KINDS))).all():
-        raise ValueError("its kinds do not fit its examples")
-    texts = arrays.get("text")
-    if texts is not None and (texts.dtype.kind != "U" or texts.shape != labels.shape):
-        raise ValueError("its texts do not fit its examples")
-    return Examples(arrays["x"], labels, beliefs, values, halt, kind, None if texts is None else texts.tolist())
+    labels, halt, kind = counts
+    return Examples(inputs, labels, beliefs, values, halt, kind, None if texts is None else texts.tolist())
 
 
 def _can_be_shown(inputs: np.ndarray) -> bool:

@@ -19,12 +19,12 @@ Files = tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any], Examples | N
 # Checks of single values
 
 
-def is_share(value: object) -> bool:
-    return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
+def is_share(value: Any) -> bool:
+    return is_number(value) and bool(0 <= value <= 1)
 
 
-def is_positive(value: object) -> bool:
-    return is_count(value) and value > 0  # type: ignore[operator]
+def is_positive(value: Any) -> bool:
+    return is_count(value) and bool(value > 0)
 
 
 def are_counts(value: object) -> bool:
@@ -78,7 +78,7 @@ SPLIT = {
     **_each(is_positive, "n ece_bins"),
     **_each(Maybe(is_share), "base_rate roc_auc average_precision balanced_accuracy"),
     **_each(Maybe(is_share), "mean_cost mean_cost_correct mean_cost_wrong"),
-    **_each(Maybe(is_number), "base_rate_nll auroc_correctness mean_cell_evaluations"),
+    **_each(Maybe(is_number), "base_rate_nll mean_cell_evaluations"),
     **_each(Maybe(is_number), "mean_steps mean_steps_correct mean_steps_wrong"),
     "per_step": [
         {
@@ -217,15 +217,8 @@ def _checked_evaluation(evaluation: Any, path: Path) -> dict[str, Any]:
         raise RicnetError(
             f"{path}: {misplaced} is missing or invalid; restore it, or train again if another version wrote it."
         )
-    texts = [name for name in ("baselines", "baselines_note", "notes", "hints") if name in splits]
-    raw = {"raw": _renamed(splits["raw"])} if splits.get("raw") else {}
-    return _renamed(splits) | raw | {name: _printable(splits[name]) for name in texts}
-
-
-def _renamed(splits: dict[str, Any]) -> dict[str, Any]:
-    """Rename `auroc` of older versions to `auroc_correctness`."""
-    old = [name for name in ("train", "val", "test") if isinstance(splits.get(name), dict) and "auroc" in splits[name]]
-    return splits | {name: splits[name] | {"auroc_correctness": splits[name]["auroc"]} for name in old}
+    checked: dict[str, Any] = _printable(splits)
+    return checked
 
 
 def to_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

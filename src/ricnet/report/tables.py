@@ -6,7 +6,7 @@ Bold marks the best score of a column among runs; among systems, scores that are
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -111,7 +111,8 @@ def _without_column(grid: Grid, title: str) -> Grid:
 
 
 def _stacked(text: str, numeric: bool) -> str:
-    return re.sub(r" (?=±|to |\()|(?<=[a-z]) (?=[a-z])", "\n", text).replace("± ", "±") if numeric else text
+    breaks = r" (?=±|to |\()|(?<=[a-z]) (?=[a-z])" if numeric else r" (?=− |\()"
+    return re.sub(breaks, "\n", text).replace("± ", "±")
 
 
 def markdown_table(grid: Grid) -> str:
@@ -246,7 +247,7 @@ def _test_sets(runs: Sequence[RunRecord]) -> str:
     return f"{judged_words('Test set', runs)}: {'; '.join(parts)}."
 
 
-OPTIONAL = tuple(metric.heading for metric in (SECONDS, TRAIN_ACCURACY, BRIER, STEPS, COST))
+OPTIONAL = (*(metric.heading for metric in (SECONDS, TRAIN_ACCURACY, BRIER, STEPS, COST)), "p (Holm)", "Bootstrap")
 """Columns that a narrow terminal leaves out, the first one first."""
 
 
@@ -315,13 +316,9 @@ def _without_data(grid: Grid) -> Grid:
 
 
 def terminal_table(comparison: Comparison) -> Group:
-    parts: list[RenderableType] = [Fitted(_without_data(results_grid(comparison)), OPTIONAL)]
-    parts.append(Padding(Text(results_caption(comparison)), (1, 0, 1, 0)))
-    if comparison.contrasts:
-        grid = contrasts_grid(comparison)
-        rows = [[Cell(re.sub(r" (?=− |\()", "\n", cell.text)) for cell in row] for row in grid.rows]
-        parts.append(Fitted(_without_data(replace(grid, rows=rows)), ("p (Holm)", "Bootstrap")))
-        parts.append(Padding(Text(contrasts_caption(comparison)), (1, 0, 1, 0)))
+    parts: list[RenderableType] = []
+    for grid, words in _captioned(comparison):
+        parts += [Fitted(_without_data(grid), OPTIONAL), Padding(Text(words), (1, 0, 1, 0))]
     return Group(*parts)
 
 
