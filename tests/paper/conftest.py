@@ -65,20 +65,21 @@ def _epoch(rng: np.random.Generator, epoch: int, epochs: int) -> dict[str, Any]:
     return {"epoch": epoch, "val": measured(0.95), "train_eval": measured(0.99), "test": measured(0.94)}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def scale() -> Scale:
     return SCALES["smoke"]
 
 
-@pytest.fixture
-def make_runs(tmp_path: Path) -> MakeRuns:
+@pytest.fixture(scope="session")
+def make_runs(tmp_path_factory: pytest.TempPathFactory) -> MakeRuns:
     """Runs for experiments: all seeds of each, unless `only` says how many of them finished."""
 
     def make(
         experiments: Iterable[Experiment], only: int | None = None, **changes: Any
     ) -> dict[Experiment, list[RunRecord]]:
+        root = tmp_path_factory.mktemp("runs")
         return {
-            one: [record(tmp_path / f"{i}-{seed}", one.system, seed, **changes) for seed in one.seeds[:only]]
+            one: [record(root / f"{i}-{seed}", one.system, seed, **changes) for seed in one.seeds[:only]]
             for i, one in enumerate(experiments)
         }
 

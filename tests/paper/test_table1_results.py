@@ -9,8 +9,8 @@ from ricnet_paper.table1_results import experiments
 from .conftest import MakeRuns, pick, scored, through_csv
 
 
-@pytest.fixture
-def tables(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> dict[str, dict[str, str]]:
+@pytest.fixture(scope="module")
+def tables(scale: Scale, make_runs: MakeRuns, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     """SL over three seeds, RIC over two of three, the rest on the first benchmark alike, nothing on the third."""
     runs = make_runs(experiments(scale)[:8])
     sl, act, ponder, ric = experiments(scale)[:4]
@@ -20,7 +20,7 @@ def tables(scale: Scale, make_runs: MakeRuns, tmp_path: Path) -> dict[str, dict[
     runs[act] = [scored(run, accuracy=0.93001, ece=0.0591, n=10_000) for run in runs[act]]
     runs[ponder] = [scored(run, accuracy=0.93, ece=0.0592, n=10_000) for run in runs[ponder]]
     runs[ric] = [scored(run, 1.0, accuracy=0.91, ece=0.035, n=10_000) for run in runs[ric][:2]]
-    rows = through_csv(ITEMS["table1"].tabulate(scale, runs), tmp_path)
+    rows = through_csv(ITEMS["table1"].tabulate(scale, runs), tmp_path_factory.mktemp("tables"))
     assert pick(rows, system="SL", benchmark="digits", quantity="test accuracy")["n"].tolist() == [3]
     return {name: write(rows) for name in ("table1", "table3") if (write := ITEMS[name].write)}
 
