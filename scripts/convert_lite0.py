@@ -27,7 +27,7 @@ def main() -> None:
     converted = dict(zip(ours, theirs, strict=True))
     for name, tensor in converted.items():
         if tensor.shape != names[name].shape:
-            raise SystemExit(f"{name} is of shape {tuple(tensor.shape)} there; this is another network.")
+            raise SystemExit(f"{name} has another shape, {tuple(tensor.shape)}; give weights of EfficientNet-Lite0.")
     save_file({name: tensor.contiguous() for name, tensor in converted.items()}, args.out)
 
 

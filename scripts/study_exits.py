@@ -1,7 +1,6 @@
 """When to leave a network with exits: rules compared at equal compute, on runs that `ric train --exits` made.
 
-    python scripts/study_exits.py RUN... --out FOLDER          one JSON file a run
-    python scripts/study_exits.py --table FOLDER [--figure FILE.png --systems NAME=TITLE...]
+    python scripts/study_exits.py RUN... --out FOLDER          one JSON file per run
 
 Each exit has its own temperature, and each rule and budget one threshold. Both are fitted on validation data: the
 threshold spends as much compute as possible within the budget. The test data is evaluated once with them. The oracle
@@ -12,15 +11,12 @@ row), one exit for all.
 import argparse
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import matplotlib
-import matplotlib.pyplot as plt
 import torch
 from jaxtyping import Float, Int64
-from scipy import stats
 from torch import Tensor
 
 from ricnet.core.mdp import log_scores
@@ -32,9 +28,6 @@ from ricnet.evaluation.metrics import expected_calibration_error
 from ricnet.models.classifier import Classifier
 from ricnet.models.config import to_json
 from ricnet.models.loading import load
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BUDGETS = (0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
 THRESHOLDS = 500
@@ -160,106 +153,16 @@ def compare_rules(name: str, classifier: Classifier, dataset: Dataset) -> dict[s
     }
 
 
-SHOWN = (0.25, 0.4, 0.5, 0.75, 1.0)
-
-
-def read(folder: Path) -> "pd.DataFrame":
-    """A tidy table of test results: one number per system, seed, rule, budget and metric."""
-    import pandas as pd  # not needed to measure
-
-    rows = []
-    for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        tags = {"system": found["run"].rsplit("-seed", 1)[0], "seed": found["seed"]}
-        for row in found["rules"]:
-            rows += [
-                tags | {"rule": row["rule"], "budget": row["budget"], "metric": metric, "number": number}
-                for metric, number in row["test"].items()
-            ]
-    return pd.DataFrame(rows)
-
-
-def show(table: "pd.DataFrame") -> None:
-    """Accuracy in % / NLL by rule, and the difference of value and confidence with a 95 % t-interval over seeds."""
-    rules = [rule for rule in (*RULES, "oracle") if rule in set(table.rule)]
-    print("| system | share | " + " | ".join(rules) + " | value − confidence: NLL | accuracy, points |")
-    print("|---" * (len(rules) + 4) + "|")
-    for system, own in table.groupby("system"):
-        for budget in SHOWN:
-            at = own[own.budget == budget].pivot_table(index="seed", columns=["rule", "metric"], values="number")
-            mean = at.mean()
-            cells = [
-                f"{100 * mean[rule, 'accuracy']:.1f} / {mean[rule, 'nll']:.3f}" if rule in mean else "–"
-                for rule in rules
-            ]
-            gaps = ["–", "–"]
-            if "value" in mean:
-                gaps = [
-                    interval(scale * (at["value", metric] - at["confidence", metric]), digits)
-                    for metric, scale, digits in (("nll", 1, 3), ("accuracy", 100, 2))
-                ]
-            print(f"| {system} ({len(at)}) | {budget} | " + " | ".join(cells + gaps) + " |")
-
-
-def interval(differences: "pd.Series[float]", digits: int) -> str:
-    n = len(differences)
-    if n == 1:
-        return f"{differences.iloc[0]:+.{digits}f}"
-    half = stats.t.ppf(0.975, n - 1) * differences.std() / math.sqrt(n)
-    return f"{differences.mean():+.{digits}f} ± {half:.{digits}f}"
-
-
-def draw(table: "pd.DataFrame", systems: Sequence[str], path: Path) -> None:
-    """NLL and accuracy against compute, mean over seeds, one column per system."""
-    from ricnet.report import figures
-
-    colours = {
-        "value": figures.BLUE,
-        "confidence": figures.VERMILLION,
-        "entropy": figures.ORANGE,
-        "patience": figures.PURPLE,
-        "one exit": figures.FAINT,
-    }
-    with matplotlib.rc_context(figures.STYLE):
-        figure, axes = plt.subplots(2, len(systems), figsize=(3.2 * len(systems), 5.2), sharex=True, squeeze=False)
-        for column, named in zip(axes.T, systems, strict=True):
-            system, _, title = named.partition("=")
-            mean = table[table.system == system].pivot_table(
-                index=["rule", "budget"], columns="metric", values="number", sort=False
-            )
-            for rule, colour in colours.items():
-                own = mean.loc[rule].sort_values("cost")
-                column[0].plot(own.cost, own.nll, "o-", color=colour, ms=3, label=rule)
-                column[1].plot(own.cost, 100 * own.accuracy, "o-", color=colour, ms=3)
-            for ax, metric, scale in ((column[0], "nll", 1), (column[1], "accuracy", 100)):
-                ax.axhline(scale * mean.loc["value", 1.0][metric], color=figures.INK, lw=0.8, ls=":")
-            column[0].set_title(title)
-            column[1].set_xlabel("share of compute")
-        axes[0, 0].set_ylabel("test NLL")
-        axes[1, 0].set_ylabel("test accuracy, %")
-        axes[0, 0].legend(frameon=False)
-        figure.tight_layout()
-        figure.savefig(path, dpi=120)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", type=Path)
-    parser.add_argument("--figure", type=Path)
-    parser.add_argument("--systems", nargs="*")
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--data-dir")
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     for run in options.runs:
-        options.out.mkdir(parents=True, exist_ok=True)
         (options.out / f"{run.name}.json").write_text(json.dumps(compare(run, options.device, options.data_dir)))
-    if options.table is not None:
-        table = read(options.table)
-        show(table)
-        if options.figure is not None:
-            draw(table, options.systems or sorted(set(table.system)), options.figure)
 
 
 if __name__ == "__main__":

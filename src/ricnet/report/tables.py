@@ -309,7 +309,7 @@ def contrasts_caption(comparison: Comparison) -> str:
 
 
 def _without_data(grid: Grid) -> Grid:
-    """Drop the column of data; if it differs, name it below the first column: RIC, then on digits."""
+    """Drop the column of data; if data sets differ, write them below the names of the systems."""
     several = len({data.text for _, data, *_ in grid.rows}) > 1
     rows = [[Cell(f"{name.text}\n on {data.text}") if several else name, *rest] for name, data, *rest in grid.rows]
     return Grid([grid.titles[0], *grid.titles[2:]], rows, frozenset(max(i - 1, 0) for i in grid.words))
