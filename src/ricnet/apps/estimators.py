@@ -40,7 +40,7 @@ from ricnet.models.classifier import Classifier, after_encoder, autocast_dtype, 
 from ricnet.models.config import Config
 from ricnet.models.guarantees import calibration_of, named_sets, set_rule
 from ricnet.models.locate import find_tokenizer
-from ricnet.nets.stages import Exits
+from ricnet.nets.backbone import Exits
 from ricnet.training.api import pick_device, train_in_memory
 from ricnet.training.console import say
 from ricnet.training.features import Features

@@ -37,9 +37,8 @@ from ricnet.models.config import Config
 from ricnet.models.guarantees import Calibration, calibration_of, named_sets, score_named, set_rule
 from ricnet.models.locate import named_encoder
 from ricnet.models.recorded import Recordings
-from ricnet.nets.backbone import Backbone, embedding_size, reads_tokens
+from ricnet.nets.backbone import Backbone, Known, divide, embedding_size, reads_tokens
 from ricnet.nets.encoders import build_encoder, choose_encoder, mlp_size
-from ricnet.nets.stages import Known, divide
 
 READ = "model.refine(model.read({!r}))"
 """How files become inputs, for messages."""
