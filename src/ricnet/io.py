@@ -128,6 +128,11 @@ def short_name(spec: str) -> str:
     return short if target is None else f"{short}-{UNFIT.sub('-', target).strip('-.')}"
 
 
+def frame_name(target: str) -> str:
+    """Name of a data frame with this target column."""
+    return f"data-frame-{UNFIT.sub('-', target).strip('-.')}"
+
+
 def shown_name(spec: str) -> str:
     """Name of the data without its folder; a target column may contain slashes."""
     name, target = split_target(spec)
@@ -151,6 +156,32 @@ def without_folder(name: str) -> str:
     network, at, file = rest.partition("@")
     shown = f"{network}@{Path(file).name}" if at and library == "timm" else Path(rest).name
     return f"{library}:{shown}" if colon and (Path(rest).is_absolute() or at) else name
+
+
+# Names of models: a run folder, pretrained:NAME, or user/name[@revision] on the Hub
+
+PREFIX = "pretrained:"
+"""Begins the names of models that come with ricnet."""
+RUNS = "runs"
+"""Default folder of `ric train`; runs/NAME is never a Hub id."""
+HUB_ID = re.compile(r"(?P<repo>(?P<user>\w[\w.-]*)/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+
+
+def is_hub_id(run: str | Path) -> bool:
+    """False if the path exists, or if only its last part is missing, which is more likely a typo."""
+    found = HUB_ID.fullmatch(str(run))
+    if found is None or Path(run).suffix == ".json" or Path(run).exists():
+        return False
+    return found["user"] != RUNS and not Path(found["user"]).is_dir()
+
+
+def run_config(folder: Path) -> Path:
+    """config.json of a run folder; raises if there is none."""
+    if not folder.exists():
+        raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
+    if not (folder / "config.json").is_file():
+        raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
+    return folder / "config.json"
 
 
 # Atomic writes

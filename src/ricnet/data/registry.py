@@ -14,7 +14,7 @@ from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import pooch
@@ -25,10 +25,13 @@ from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, altered, class_counts
 from ricnet.data.images import holds_texts, read_folder
 from ricnet.data.labels import TableTask, labelled_table, read_text_folder
-from ricnet.data.tables import Table, read_table
+from ricnet.data.tables import Table, frame_table, is_frame, read_table
 from ricnet.data.texts import Tokenizer
 from ricnet.errors import RicnetError, require, setting, what_else
-from ricnet.io import TABLES, is_table, split_target, user_path, with_target
+from ricnet.io import TABLES, frame_name, is_table, split_target, user_path, with_target
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset | tuple[Split, Split]])
 Progress = Callable[[str, int, int | None], None]
@@ -110,7 +113,7 @@ def is_resizable(spec: str | Path) -> bool:
 
 
 def load(
-    spec: str | Path,
+    spec: "str | Path | DataFrame",
     *,
     data_dir: str | Path | None = None,
     resolution: int | None = None,
@@ -123,13 +126,13 @@ def load(
     columns: Columns | None = None,
     class_names: Sequence[str] = (),
     undivided: bool = False,
-    test: str | Path | None = None,
+    test: "str | Path | DataFrame | None" = None,
     test_fraction: float | None = None,
     calibration_fraction: float = 0.0,
 ) -> Dataset:
     """Read a data set from local files; nothing is downloaded.
 
-    spec: a registered name, else a path (write ./NAME for a folder that is called like a data set).
+    spec: a registered name, else a path (write ./NAME for a folder that is called like a data set), or a data frame.
     target, text: for tables, the column of the classes (my.csv#label does the same), and a column of texts to learn
         from instead of all others, by the `tokenizer` of a pretrained checkpoint.
     columns, class_names: those of a model that is evaluated on a table; by default they are learned from it.
@@ -143,13 +146,15 @@ def load(
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
     if resolution is not None and resolution < 1:
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
-    check_test(test, test_fraction)
-    path, target = split_target(with_target(str(spec), target))
+    require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
+    if test is not None and test_fraction is not None:
+        raise RicnetError(f"{setting('test')} and {setting('test_fraction')} exclude each other; leave one out.")
     parts: Parts | Dataset
-    if is_table(path):
+    path, target = ("", target) if is_frame(spec) else split_target(with_target(str(spec), target))
+    if is_frame(spec) or is_table(path):
         task = TableTask(target, text, tokenizer, columns, class_names)
-        table = read_table(user_path(path), task.check)
-        name, parts = labelled_table(table, task, None if test is None else read_test(test))
+        table = frame_table(spec) if is_frame(spec) else read_table(user_path(path), task.check)
+        name, parts = labelled_table(table, task, None if test is None else _read_test(test))
     else:
         for each, value in (("test", test), ("text", text)):
             if value is not None:
@@ -161,22 +166,19 @@ def load(
         raise RicnetError(f"{name} has splits of its own; leave {setting('calibration_fraction')} out.")
     fractions = (val_fraction, undivided, test_fraction, calibration_fraction)
     dataset = parts if isinstance(parts, Dataset) else parts.dataset(name, *fractions)
+    if is_frame(spec):
+        dataset = replace(dataset, name=frame_name(target or ""))
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
-            f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
+            f"{name} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
             "leave the resolution out (it is for folders of images and imagewoof)."
         )
     return altered(dataset, train_fraction, label_noise)
 
 
-def check_test(test: Any, test_fraction: float | None) -> None:
-    require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
-    if test is not None and test_fraction is not None:
-        raise RicnetError(f"{setting('test')} and {setting('test_fraction')} exclude each other; leave one out.")
-
-
-def read_test(test: str | Path) -> Table:
-    """A table of test rows."""
+def _read_test(test: "str | Path | DataFrame") -> Table:
+    if is_frame(test):
+        return frame_table(test, "the test data frame")
     if not is_table(test):
         raise RicnetError(f"{setting('test', test)} is not a table ({', '.join(TABLES)}); give one.")
     return read_table(user_path(test))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ricnet.apps.cli import Positional, parse
 from ricnet.apps.commands.model import open_model
-from ricnet.apps.flags import Positional, parse
 from ricnet.errors import RicnetError
 
 if TYPE_CHECKING:  # torch is imported after the flags are checked

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ricnet.apps.cli import Positional, parse
 from ricnet.apps.commands.decisions import Deciding, decide, sentences
 from ricnet.apps.commands.model import open_model
-from ricnet.apps.flags import Positional, parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import altered, divisible

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.console import Console
 from rich.table import Table
 
+from ricnet.apps.cli import Positional, parse
 from ricnet.apps.commands.model import Answering, open_model
-from ricnet.apps.flags import Positional, parse
 from ricnet.errors import RicnetError, require
 
 if TYPE_CHECKING:  # torch is imported after the flags are checked

@@ -24,7 +24,6 @@ from jinja2 import Environment, FileSystemLoader
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from ricnet.apps.answers import answers
 from ricnet.apps.commands.decisions import Decisions
 from ricnet.apps.server import requests, responses
 from ricnet.apps.server.batching import Batcher, Question
@@ -126,10 +125,7 @@ def _add_predict(
 
         def respond() -> Response:
             how = (options.top, options.abstain_below, options.trace)
-            said = answers(path, given.names, classifier.class_names, *how)
-            if decisions.sets is not None or costs is not None:
-                decided = decisions.entries(path, classifier.class_names, trace=False)
-                said = [entry | more for entry, more in zip(said, decided, strict=True)]
+            said = decisions.answers(path, given.names, classifier.class_names, *how)
             return JSONResponse({"predictions": said, "notes": [*given.notes, *notes]})
 
         return await asyncio.to_thread(respond) if options.trace else respond()  # a trace may be large
