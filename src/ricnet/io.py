@@ -16,11 +16,14 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from ricnet.errors import RicnetError, setting
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 LARGEST_TEXT = 1 << 26
 """Largest JSON file in bytes; a run of a thousand epochs writes a fiftieth of it."""
@@ -126,6 +129,12 @@ def short_name(spec: str) -> str:
     suffix = ".npz" if path.suffix.lower() == ".npz" else table_suffix(path) or ""
     short = path.name[: len(path.name) - len(suffix)]
     return short if target is None else f"{short}-{UNFIT.sub('-', target).strip('-.')}"
+
+
+def is_frame(given: Any) -> "TypeGuard[DataFrame]":
+    """Does not import pandas: if it is not imported yet, there is no data frame."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(given, pandas.DataFrame)
 
 
 def frame_name(target: str) -> str:

@@ -201,6 +201,7 @@ def test_the_settings_of_several_methods_are_one_list_of_flags() -> None:
 
 def test_compare_takes_the_flags_of_train(table: Path, run_ric: RunRic) -> None:
     quick = ["--epochs", "2", "--batch-size", "32", "--width", "0.1", "--horizon", "3", "--seeds", "1", "--jobs", "1"]
+    quick += ["--no-baselines"]
     said = run_ric("compare", "t.csv", "--target", "y", "--methods", "supervised", "ric", *quick).err
     assert "note: --horizon 3 has no effect on supervised" in said
     stored: dict[str, dict[str, Any]] = {}
@@ -216,6 +217,7 @@ def test_compare_takes_the_flags_of_train(table: Path, run_ric: RunRic) -> None:
 
 def test_sweep_takes_the_flags_of_train(table: Path, run_ric: RunRic) -> None:
     quick = ["--epochs", "2", "--batch-size", "32", "--width", "0.1", "--trials", "1", "--device", "cpu"]
+    quick += ["--no-baselines"]
     said = run_ric("sweep", "t.csv", "--target", "y", "--method", "supervised", *quick).out
     (path,) = Path("runs/sweep-t-y-supervised").glob("*/config.json")
     config = json.loads(path.read_text())["config"]

@@ -30,11 +30,12 @@ from ricnet.data.columns import encode_array, fit_array, fit_columns, is_plain
 from ricnet.data.dataset import small_crops, split_off
 from ricnet.data.images import as_bytes
 from ricnet.data.labels import TEXT
-from ricnet.data.tables import frame_table, is_frame
+from ricnet.data.tables import frame_table
 from ricnet.data.texts import as_texts, fit_text
 from ricnet.errors import RicnetError, in_python, listed, spelled_in_python
 from ricnet.evaluation.conformal import Score
 from ricnet.evaluation.costs import costs_of
+from ricnet.io import is_frame
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.models.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.models.config import Config

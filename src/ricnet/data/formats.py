@@ -124,7 +124,7 @@ _PADDED = Augmentation(crop_padding=4, flip=True)
     "cifar10", "CIFAR-10: animals and vehicles, 32 × 32, colour", OBJECTS, _PADDED, files=(_CIFAR10,), folder="cifar10"
 )
 def read_cifar10(images: Path) -> tuple[Split, Split]:
-    folder = images if images.is_dir() else unpack(images, CIFAR_FOLDER)
+    folder = images if images.is_dir() else unpack(images, CIFAR_FOLDER, _CIFAR10.md5)
     train = [_read_batch(folder / f"data_batch_{i}") for i in range(1, 6)]
     pixels, labels = torch.cat([batch.inputs for batch in train]), torch.cat([batch.labels for batch in train])
     return Split(pixels, labels), _read_batch(folder / "test_batch")
@@ -247,7 +247,12 @@ BREEDS = {
     "n02111889": "Samoyed",
     "n02115641": "Dingo",
 }
-_WOOFS = ("imagewoof2-160", "imagewoof2-320", "imagewoof2")
+_IMAGEWOOF = PublishedFile(
+    "imagewoof2-160.tgz",
+    "3559b194123981a540b87132dbda412f",
+    ("https://s3.amazonaws.com/fast-ai-imageclas/imagewoof2-160.tgz",),
+    ("imagewoof2-160", "imagewoof2-320", "imagewoof2", "imagewoof2-160.tgz"),
+)
 
 
 @register_dataset(
@@ -255,19 +260,12 @@ _WOOFS = ("imagewoof2-160", "imagewoof2-320", "imagewoof2")
     "ImageWoof: ten breeds of dogs, 128 × 128, colour",
     tuple(BREEDS.values()),
     PHOTOGRAPHS,
-    files=(
-        PublishedFile(
-            "imagewoof2-160.tgz",
-            "3559b194123981a540b87132dbda412f",
-            ("https://s3.amazonaws.com/fast-ai-imageclas/imagewoof2-160.tgz",),
-            (*_WOOFS, *(f"{name}.tgz" for name in _WOOFS)),
-        ),
-    ),
+    files=(_IMAGEWOOF,),
     resizable=True,
 )
 def read_imagewoof(path: Path, resolution: int | None) -> tuple[Split, Split]:
     """The official val/ is the test set."""
-    folder = path if path.is_dir() else unpack(path, path.stem)
+    folder = path if path.is_dir() else unpack(path, path.stem, _IMAGEWOOF.md5)
     side = resolution or 128
     return _read_breeds(folder / "train", side), _read_breeds(folder / "val", side)
 

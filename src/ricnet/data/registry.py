@@ -1,9 +1,7 @@
 """`load` makes a `Dataset` of a registered name, a folder of images or texts, an .npz file or a table. Files of
 registered data sets are listed, downloaded from mirrors, checked and unpacked."""
 
-import gzip
 import os
-import shutil
 import tarfile
 import tempfile
 import urllib.error
@@ -25,10 +23,10 @@ from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, altered, class_counts
 from ricnet.data.images import holds_texts, read_folder
 from ricnet.data.labels import TableTask, labelled_table, read_text_folder
-from ricnet.data.tables import Table, frame_table, is_frame, read_table
+from ricnet.data.tables import Table, frame_table, read_table
 from ricnet.data.texts import Tokenizer
 from ricnet.errors import RicnetError, require, setting, what_else
-from ricnet.io import TABLES, frame_name, is_table, split_target, user_path, with_target
+from ricnet.io import TABLES, frame_name, is_frame, is_table, split_target, user_path, with_target
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,11 +36,6 @@ Progress = Callable[[str, int, int | None], None]
 """Called with the name of a file, the bytes so far, and the total (None if the host does not say)."""
 _CHUNK = 1 << 18  # bytes read at once
 _TIMEOUT_S = 30
-LARGEST = 4 << 30  # bytes of an unpacked archive; the largest known data set has a third
-MOST_MEMBERS = 200_000  # files and folders of an archive
-LARGEST_READ = 1 << 14
-"""Maximum bytes of one read from an archive. tarfile copies files in pieces of this size, so a larger read is a header,
-which tarfile keeps in memory and searches in quadratic time."""
 
 
 @dataclass(frozen=True)
@@ -369,67 +362,29 @@ def _transfer(url: str, part: Path, name: str, progress: Progress | None) -> Non
         raise ConnectionError(f"the connection ended after {done} of {total} bytes")
 
 
-# Archives. An unpacked folder is complete or absent.
+# Archives
 
 
-class _Refused(Exception):
-    """The archive holds something that no data set needs."""
-
-
-def unpack(archive: Path, folder: str) -> Path:
-    """Unpack `folder` of the archive beside it; an interrupted attempt leaves only a hidden temporary folder."""
+def unpack(archive: Path, folder: str, md5: str) -> Path:
+    """Unpack `folder` of an archive beside it. Only the published archive is unpacked: others may hold links, or unpack
+    to any size. The folder is complete or absent; an interrupted attempt leaves only a hidden temporary folder."""
     target = archive.parent / folder
     if target.is_dir():
         return target
     try:
-        beside = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=archive.parent))
-    except OSError as error:
-        raise RicnetError(
-            f"{archive} cannot be unpacked, as {archive.parent} is not writable; unpack it by hand."
-        ) from error
-    try:
-        _extract(archive, beside)
-        if not (beside / folder).is_dir():
-            raise RicnetError(f"{archive} does not contain the folder {folder}; put the official archive in its place.")
-        try:
-            (beside / folder).rename(target)
-        except OSError:
-            if not target.is_dir():  # else another process was faster
-                raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        if pooch.file_hash(str(archive), alg="md5") != md5:
+            raise RicnetError(
+                f"{archive} is not the published archive (its MD5 is not {md5}), so it was not unpacked; get it again "
+                f"with ric data get, or unpack {folder} by hand."
+            )
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=archive.parent) as beside:
+            with tarfile.open(archive) as files:
+                files.extractall(beside, filter="data")
+            try:
+                Path(beside, folder).rename(target)
+            except OSError:
+                if not target.is_dir():  # else another process was faster
+                    raise
+    except (OSError, tarfile.TarError) as error:
+        raise RicnetError(f"{archive} could not be unpacked ({error}); free space, or unpack it by hand.") from error
     return target
-
-
-def _extract(archive: Path, into: Path) -> None:
-    """Only gzip is unpacked: other compressions may take any amount of memory. Only files and folders are extracted:
-    links escape the filters of several Python versions."""
-    size = 0
-    try:
-        with _Bounded(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as files:
-            for count, member in enumerate(files, start=1):
-                if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or member.issparse():
-                    raise _Refused(f"{member.name!r}, neither a file nor a folder")
-                if member.size < 0:  # some versions of tarfile loop forever
-                    raise _Refused(f"{member.name!r}, of {member.size} bytes")
-                size += member.size
-                if size > LARGEST or count > MOST_MEMBERS:
-                    raise _Refused(f"more than {LARGEST / 1e9:.1f} GB or {MOST_MEMBERS:,} files")
-                files.extract(member, into, filter="data")
-    except (tarfile.FilterError, _Refused) as error:
-        raise RicnetError(
-            f"{archive} holds what no data set needs ({error}), so it was not unpacked; get the official archive."
-        ) from error
-    except Exception as error:  # cut-off streams fail as EOFError, zlib.error, ReadError, …
-        raise RicnetError(
-            f"{archive} could not be unpacked ({error}); delete it and get a complete copy, or free disk space."
-        ) from error
-
-
-class _Bounded(gzip.GzipFile):
-    """Refuses reads of more than `LARGEST_READ` bytes at once."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= LARGEST_READ:
-            raise _Refused(f"a header of {size:,} bytes")
-        return super().read(size)

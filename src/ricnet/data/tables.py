@@ -6,7 +6,6 @@ import gzip
 import io
 import math
 import re
-import sys
 import zlib
 from array import array
 from collections import Counter, defaultdict
@@ -15,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count, islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -442,12 +441,6 @@ def _json_row(table: str, number: int, line: str) -> dict[str, str]:
 
 
 # Data frames, Parquet, and the memory that a table may take
-
-
-def is_frame(given: Any) -> "TypeGuard[DataFrame]":
-    """Does not import pandas: if it is not imported yet, there is no data frame."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(given, pandas.DataFrame)
 
 
 def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:

@@ -19,13 +19,22 @@ from ricnet.core.policies import building_with, drawing_from
 from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import altered, copies_note
-from ricnet.data.tables import is_frame
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, together
 from ricnet.distributed import pick_device as pick_device
 from ricnet.errors import Interrupted, RicnetError, in_python, setting, spelled_in_python
 from ricnet.evaluation.choices import chosen_words
-from ricnet.io import Unwritable, frame_name, read_json, short_name, split_target, user_path, whole_name, with_target
+from ricnet.io import (
+    Unwritable,
+    frame_name,
+    is_frame,
+    read_json,
+    short_name,
+    split_target,
+    user_path,
+    whole_name,
+    with_target,
+)
 from ricnet.methods import RETIRED_PRESETS
 from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights, settle_horizon
 from ricnet.models.config import DATA_SETTINGS, Config, from_json, given_settings
@@ -40,6 +49,7 @@ from ricnet.models.locate import (
 )
 from ricnet.models.run import RunFolder, read_config
 from ricnet.nets.backbone import known
+from ricnet.nets.encoders import is_pretrained
 from ricnet.training.callbacks import Callback, Track, Tracking, check_callbacks
 from ricnet.training.console import Narrator, advice, announcement, augmentation_note, faster, limited, say
 from ricnet.training.features import featured
@@ -288,8 +298,10 @@ def _nothing_left(folder: RunFolder) -> str:
 
 def _read(request: Request, resumed: RunFolder | None, processes: Processes) -> Dataset:
     """The data, read with the tokenizer of a pretrained encoder, if any. A resumed run has its own."""
+    tokenizer = None if resumed is None else _stored_tokenizer(resumed)
     with first_on_each_machine(processes):
-        tokenizer = find_tokenizer(request.encoder) if resumed is None else _stored_tokenizer(resumed)
+        if resumed is None and is_pretrained(request.encoder):
+            tokenizer = find_tokenizer(request.encoder)
         dataset = request.dataset(tokenizer)
     return replace(dataset, notes=(*dataset.notes, *copies_note(dataset))) if processes.first else dataset
 
