@@ -275,7 +275,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise RicnetError(f"{path} cannot be read ({error}); restore it or train again.") from error
     if not isinstance(entry, dict):
-        raise RicnetError(f"{path} is not a file of ricnet's: it holds no JSON object; restore it or train again.")
+        raise RicnetError(f"{path} is not a file of ricnet: it is not a JSON object; restore it or train again.")
     return entry
 
 

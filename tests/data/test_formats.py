@@ -108,7 +108,7 @@ def test_idx_values_and_axes(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(idx_bytes(array))
     assert np.array_equal(read_idx(tmp_path / "a", axes=3).numpy(), array)
     (tmp_path / "a").write_bytes(b"\x00\x00\x08\x03" + b"\xff" * 12 + b"pixels")  # a shape beyond the content
-    with refusal("a is no complete"):
+    with refusal("a is not a complete"):
         read_idx(tmp_path / "a", axes=3)
 
 

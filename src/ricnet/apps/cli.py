@@ -41,7 +41,7 @@ COMMANDS = {
     "demo": "the page of serve with the pretrained model, or one of digits",
     "data": "list, download and check the named data sets",
 }
-MODULES = {"reproduce": "report", "push": "export", "demo": "serve"}
+MODULES = {"calibrate": "monitor", "reproduce": "report", "push": "export", "demo": "serve"}
 """Commands that share a module of `commands` with another one."""
 
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH", NoneType: "None"}

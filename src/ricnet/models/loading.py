@@ -84,8 +84,9 @@ def _build_loaded(
     described: Any,
     folder: RunFolder,
 ) -> tuple[nn.Module, Backbone]:
-    """The network with the weights of the run. Its memory is limited, because one example passes through it while it
-    is built; an encoder from the caller is not. `described` is the run's entry about a pretrained encoder."""
+    """The network with the weights of the run. Its memory is limited, because the files are untrusted and one example
+    passes through it while it is built; the caller's own encoder is trusted. `described` is the run's entry about a
+    pretrained encoder."""
     path, again = folder.model, "get a whole copy, or repeat its training"
     if not path.is_file():
         raise RicnetError(f"{folder.path} holds no trained model yet ({path.name} is missing); finish its training.")

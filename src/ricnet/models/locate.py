@@ -52,7 +52,7 @@ def locate(run: str | Path) -> Path:
         return PRETRAINED / name
     if not is_hub_id(run):
         return user_path(run)
-    folder = download(str(run), FETCHED, f"there is no run at {run}; if it is a model on the Hub, looking there")
+    folder = download(str(run), FETCHED, f"there is no run at {run}; looking for it on the Hub")
     if not (folder / "config.json").is_file():
         raise RicnetError(f"{run} is not a ricnet model: it has no config.json on the Hub; check the name.")
     return folder

@@ -80,7 +80,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise RicnetError(f"{path} cannot be read ({error}); get a whole copy of the checkpoint.") from error
     if not isinstance(entry, dict):
-        raise RicnetError(f"{path} holds no JSON object; get a whole copy of the checkpoint.")
+        raise RicnetError(f"{path} is not a JSON object; get a whole copy of the checkpoint.")
     return entry
 
 
@@ -92,7 +92,7 @@ def count_weights(file: Path) -> int:
     except FileNotFoundError as error:
         raise RicnetError(f"{file} does not exist; give the path of a safetensors file.") from error
     except Exception as error:  # its header is untrusted JSON
-        raise RicnetError(f"{file} is no safetensors file, or a damaged one ({first_line(error)}).") from error
+        raise RicnetError(f"{file} is not a safetensors file, or is damaged ({first_line(error)}).") from error
 
 
 # Limit of the memory of a network that is built from an untrusted file: a few bytes can ask for terabytes

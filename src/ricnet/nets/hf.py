@@ -119,7 +119,7 @@ def build(architecture: Architecture) -> nn.Module:
 
     kind = str(architecture.network.get("model_type"))
     if kind not in CONFIG_MAPPING:
-        raise RicnetError(f"transformers knows no network of the kind {kind[:80]!r}; install a newer version.")
+        raise RicnetError(f"transformers has no network of type {kind[:80]!r}; install a newer version.")
     with _isolated():
         network: Any = AutoModel.from_config(_config(architecture.network), trust_remote_code=False)
     _refuse_fetching(network)
@@ -193,7 +193,7 @@ def _refuse_unknown_kind(folder: Path) -> None:
             "transformers has."
         )
     raise RicnetError(
-        f"{folder}: transformers knows no network of the kind {str(kind)[:80]!r} (model_type in config.json); install "
+        f"{folder}: transformers has no network of type {str(kind)[:80]!r} (model_type in config.json); install "
         "a newer version, or use another checkpoint."
     )
 
@@ -254,7 +254,7 @@ def _weight_files(folder: Path) -> list[Path]:
     names = sorted(set(shards.values()), key=str) if isinstance(shards, dict) else []
     for name in names or [None]:
         if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
-            raise RicnetError(f"{index} names {str(name)[:80]!r}, which is no file in its folder; get a whole copy.")
+            raise RicnetError(f"{index} names {str(name)[:80]!r}, which is not a file in its folder; get a whole copy.")
     return [folder / name for name in names]
 
 
