@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from refusals import refusal
 from ricnet.models.locate import find_encoder
-from ricnet.nets.architecture import architecture_from_json
-from ricnet.nets.hf import allowed_settings
+from ricnet.nets.checkpoints import allowed_settings, architecture_from_json
 from ricnet.nets.pretrained import build, read_hf
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")

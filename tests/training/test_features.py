@@ -29,8 +29,8 @@ from ricnet.errors import RicnetError
 from ricnet.models.config import Optimization
 from ricnet.models.locate import cache_folder
 from ricnet.nets import backbone
-from ricnet.nets.architecture import Architecture
 from ricnet.nets.backbone import CPU_BATCH
+from ricnet.nets.checkpoints import Architecture
 from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.features import TABLE, TABLE_WITHOUT_DIGESTS, Features, behind_encoder, featured
 from ricnet.training.optimization import make_optimizer, set_rate

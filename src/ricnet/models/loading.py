@@ -21,8 +21,8 @@ from ricnet.models.classifier import Classifier, autocast_dtype, build_model, en
 from ricnet.models.config import Config, fits, from_json
 from ricnet.models.locate import locate, read_encoder
 from ricnet.models.run import RunFolder, read_config
-from ricnet.nets.architecture import architecture_from_json, limit_for
 from ricnet.nets.backbone import Backbone
+from ricnet.nets.checkpoints import architecture_from_json, limit_for
 from ricnet.nets.pretrained import build
 
 LARGEST_INPUT = 1 << 24

@@ -21,9 +21,8 @@ from ricnet.data.texts import MOST_PIECES, Tokenizer, read_tokenizer
 from ricnet.errors import RicnetError, first_line, require_extra, setting
 from ricnet.io import HUB_ID, PREFIX, is_hub_id, user_path, write_atomically
 from ricnet.models.run import LOADED, MANIFEST, RunFolder, file_hash
-from ricnet.nets.architecture import architecture_from_json
+from ricnet.nets.checkpoints import architecture_from_json, require_hf
 from ricnet.nets.encoders import is_pretrained
-from ricnet.nets.hf import require_hf
 from ricnet.nets.pretrained import Pretrained, TextEncoder, read_hf, read_timm, rebuild, timm_source
 from ricnet.version import __version__
 

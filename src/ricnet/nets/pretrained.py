@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, first_line, listed, require_extra, setting
-from ricnet.nets import hf
-from ricnet.nets.architecture import Architecture, OverLimit, count_weights, limit_for
+from ricnet.nets import checkpoints
 from ricnet.nets.backbone import Exits, as_embedding
+from ricnet.nets.checkpoints import Architecture, OverLimit, count_weights, limit_for
 
 ROUNDING = 1e-4
 """Maximum difference between a network and its stages, relative to the largest output."""
@@ -159,13 +159,13 @@ class TextEncoder(Pretrained):
 
 def read_hf(folder: Path) -> Pretrained:
     """The encoder in a folder as transformers saves it."""
-    return _wrapped(*hf.read(folder))
+    return _wrapped(*checkpoints.read(folder))
 
 
 def build(architecture: Architecture) -> Pretrained:
     """The encoder with random weights."""
     if architecture.library == "transformers":
-        return _wrapped(hf.build(architecture), architecture)
+        return _wrapped(checkpoints.build(architecture), architecture)
     return _wrapped(_create_timm(str(architecture.network.get("name"))), architecture)
 
 
