@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ricnet.apps.flags import docstrings
+from ricnet.apps.cli import docstrings
 from ricnet.methods import METHODS
 from ricnet.models.config import Config, Optimization
 from ricnet.nets.encoders import EncoderOptions

@@ -16,11 +16,14 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from ricnet.errors import RicnetError, setting
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 LARGEST_TEXT = 1 << 26
 """Largest JSON file in bytes; a run of a thousand epochs writes a fiftieth of it."""
@@ -128,6 +131,17 @@ def short_name(spec: str) -> str:
     return short if target is None else f"{short}-{UNFIT.sub('-', target).strip('-.')}"
 
 
+def is_frame(given: Any) -> "TypeGuard[DataFrame]":
+    """Does not import pandas: if it is not imported yet, there is no data frame."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(given, pandas.DataFrame)
+
+
+def frame_name(target: str) -> str:
+    """Name of a data frame with this target column."""
+    return f"data-frame-{UNFIT.sub('-', target).strip('-.')}"
+
+
 def shown_name(spec: str) -> str:
     """Name of the data without its folder; a target column may contain slashes."""
     name, target = split_target(spec)
@@ -151,6 +165,32 @@ def without_folder(name: str) -> str:
     network, at, file = rest.partition("@")
     shown = f"{network}@{Path(file).name}" if at and library == "timm" else Path(rest).name
     return f"{library}:{shown}" if colon and (Path(rest).is_absolute() or at) else name
+
+
+# Names of models: a run folder, pretrained:NAME, or user/name[@revision] on the Hub
+
+PREFIX = "pretrained:"
+"""Begins the names of models that come with ricnet."""
+RUNS = "runs"
+"""Default folder of `ric train`; runs/NAME is never a Hub id."""
+HUB_ID = re.compile(r"(?P<repo>(?P<user>\w[\w.-]*)/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+
+
+def is_hub_id(run: str | Path) -> bool:
+    """False if the path exists, or if only its last part is missing, which is more likely a typo."""
+    found = HUB_ID.fullmatch(str(run))
+    if found is None or Path(run).suffix == ".json" or Path(run).exists():
+        return False
+    return found["user"] != RUNS and not Path(found["user"]).is_dir()
+
+
+def run_config(folder: Path) -> Path:
+    """config.json of a run folder; raises if there is none."""
+    if not folder.exists():
+        raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
+    if not (folder / "config.json").is_file():
+        raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
+    return folder / "config.json"
 
 
 # Atomic writes
@@ -235,7 +275,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise RicnetError(f"{path} cannot be read ({error}); restore it or train again.") from error
     if not isinstance(entry, dict):
-        raise RicnetError(f"{path} is not a file of ricnet's: it holds no JSON object; restore it or train again.")
+        raise RicnetError(f"{path} is not a file of ricnet: it is not a JSON object; restore it or train again.")
     return entry
 
 

@@ -100,7 +100,7 @@ def test_bad_data_is_one_sentence_and_writes_nothing(refused: Refused, tmp_path:
     refused(("10", "9"), "train", arrays, "--out", out)
     np.savez(arrays, x=np.full((10, 3), np.nan), y=np.arange(10) % 2)
     refused("nan", "train", arrays, "--out", out)
-    refused((__file__, "a file and not a run"), "predict", __file__)
+    refused((__file__, "is not a run folder"), "predict", __file__)
     assert not out.exists()
 
 

@@ -82,7 +82,7 @@ def test_decisions_by_hand() -> None:
     sets = SetRule(0.9, Score(), (0.8,), ((0.3,), (0.95,)), 20)  # by 1 − p, at the halt and after each step
     costs = costs_of([[0, 1], [10, 0]], names)
     tied = risk.Tested(0.75, 0.01, 0.0, 20, True)
-    found = Decisions(sets, costs).entries(path, names, trace=True)
+    found = Decisions(sets, costs).answers(path, "xyz", names, trace=True)
     assert [one["set"] for one in found] == [["a", "b"], ["a"], ["b", "a"]]
     assert found[1]["sets"] == [["a"], ["a", "b"]]  # the most likely class, then both
     assert [one["answer"] for one in found] == ["b", "b", "b"]
@@ -193,7 +193,7 @@ def test_tuned_weights_change_the_answers_and_what_is_measured() -> None:
     tuned = Weights((0.4, 1.6), 0.6, 0.8, 0.01, True, "balanced_accuracy")
     beliefs = torch.tensor([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.6, 0.4]], dtype=torch.float64)
     path = Trajectory(beliefs.log()[None], torch.ones(4, dtype=torch.int64))
-    entries = Decisions(weights=tuned).entries(path, ("no", "yes"), trace=False)
+    entries = Decisions(weights=tuned).answers(path, "wxyz", ("no", "yes"))
     assert [entry["answer"] for entry in entries] == ["no", "yes", "yes", "yes"]  # .36/.16, .28/.48, .08/1.28, .24/.64
     assert [entry["confidence"] for entry in entries] == pytest.approx([0.9, 0.3, 0.8, 0.4])
     found = Decisions(weights=tuned).measured(beliefs.numpy(), np.array([0, 0, 1, 1]))["weights"]["measured"]

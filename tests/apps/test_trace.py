@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ricnet.apps.trace import TIME_UP, leading_classes, trace_lines
+from ricnet.apps.commands.predict import TIME_UP, leading_classes, trace_lines
 
 BELIEF = np.array(
     [[0.5, 0.3, 0.1, 0.1], [0.2, 0.7, 0.06, 0.04], [0.1, 0.87, 0.02, 0.01], [0.05, 0.92, 0.02, 0.01]],
@@ -55,6 +55,17 @@ def test_out_of_steps_and_methods_without_a_value() -> None:
     assert len(lines) == 5
     assert " V" not in lines[0]
     assert "◀ stops" in lines[2]
+
+
+@pytest.mark.parametrize("costs", [(), COSTS])
+def test_names_are_whole_where_they_fit(costs: tuple[float, ...]) -> None:
+    names = ["automobile", "helicopter", "rhinoceros", "truck"]
+    console = Console(width=80, no_color=True)
+    with console.capture() as captured:
+        console.print(trace_lines(BELIEF, VALUES, 3, names, 3, costs))
+    header, *steps, _ = captured.get().splitlines()
+    assert all(name in header for name in names[:3])
+    assert max(map(len, steps)) <= 80
 
 
 @pytest.mark.parametrize("top", [1, 3, 5])

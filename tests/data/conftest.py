@@ -4,15 +4,17 @@ import gzip
 import tarfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ricnet.data import formats
 from ricnet.data.formats import BREEDS
 
-from .samples import Host, balanced, idx_bytes, save_image, write_cifar
+from .samples import Host, balanced, idx_bytes, md5_of, save_image, write_cifar
 
 
 @pytest.fixture
@@ -21,12 +23,13 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture
-def cifar_archive(tmp_path: Path) -> Path:
+def cifar_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_cifar(tmp_path / "made")
     archive = tmp_path / "data" / "cifar-10-python.tar.gz"
     archive.parent.mkdir()
     with tarfile.open(archive, "w:gz") as files:
         files.add(tmp_path / "made" / "cifar-10-batches-py", "cifar-10-batches-py")
+    monkeypatch.setattr(formats, "_CIFAR10", replace(formats._CIFAR10, md5=md5_of(archive)))
     return archive
 
 

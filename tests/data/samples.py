@@ -89,3 +89,7 @@ class Host(BaseHTTPRequestHandler):
 
 def published(*urls: str) -> PublishedFile:
     return PublishedFile("set.bin", hashlib.md5(CONTENT).hexdigest(), urls, ("set.bin",))
+
+
+def md5_of(path: Path) -> str:
+    return hashlib.md5(path.read_bytes()).hexdigest()

@@ -4,6 +4,7 @@ import pickle
 import shutil
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import scipy.io
 import torch
 
 from refusals import refusal
-from ricnet.data import Augmentation, Dataset, load
+from ricnet.data import Augmentation, Dataset, formats, load
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.data.formats import read_idx, read_npy_object, read_pickle, read_pt
 
-from .samples import human_labels, idx_bytes, write_cifar
+from .samples import human_labels, idx_bytes, md5_of, write_cifar
 
 
 @pytest.mark.parametrize("key", [bytes, str])
@@ -107,7 +108,7 @@ def test_idx_values_and_axes(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(idx_bytes(array))
     assert np.array_equal(read_idx(tmp_path / "a", axes=3).numpy(), array)
     (tmp_path / "a").write_bytes(b"\x00\x00\x08\x03" + b"\xff" * 12 + b"pixels")  # a shape beyond the content
-    with refusal("a is no complete"):
+    with refusal("a is not a complete"):
         read_idx(tmp_path / "a", axes=3)
 
 
@@ -186,7 +187,9 @@ def test_cut_off_matlab_files_are_named(svhn_dir: Path, keep: int) -> None:
         load("svhn", data_dir=svhn_dir)
 
 
-def test_imagewoof_from_its_folder_or_from_its_archive_at_another_resolution(imagewoof_dir: Path) -> None:
+def test_imagewoof_from_its_folder_or_from_its_archive_at_another_resolution(
+    imagewoof_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = load("imagewoof", data_dir=imagewoof_dir, val_fraction=0.3)
     assert (len(data.train), len(data.val), len(data.test)) == (20, 10, 10)
     assert (data.input_shape, data.class_names[8]) == ((3, 128, 128), "Samoyed")
@@ -195,6 +198,10 @@ def test_imagewoof_from_its_folder_or_from_its_archive_at_another_resolution(ima
     with tarfile.open(imagewoof_dir / "imagewoof2-160.tgz", "w:gz") as files:
         files.add(imagewoof_dir / "imagewoof2-160", "imagewoof2-160")
     shutil.rmtree(imagewoof_dir / "imagewoof2-160")
+    with refusal("imagewoof2-160.tgz", "not the published archive"):
+        load("imagewoof", data_dir=imagewoof_dir)
+    made = replace(formats._IMAGEWOOF, md5=md5_of(imagewoof_dir / "imagewoof2-160.tgz"))
+    monkeypatch.setattr(formats, "_IMAGEWOOF", made)
     assert load("imagewoof", data_dir=imagewoof_dir, resolution=24).input_shape == (3, 24, 24)
 
 

@@ -25,8 +25,7 @@ import httpx
 import pytest
 
 from made_runs import draw_no_pages
-from ricnet.apps.cli import main
-from ricnet.apps.flags import build
+from ricnet.apps.cli import build, main
 from ricnet.apps.server import application, connections
 from ricnet.methods import METHODS
 from ricnet.nets import encoders
@@ -174,7 +173,7 @@ def understand(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
         raise Understood
 
     with monkeypatch.context() as patch:
-        for module in ("ricnet.apps.flags", "ricnet.apps.commands.train"):
+        for module in ("ricnet.apps.cli", "ricnet.apps.commands.train"):
             patch.setattr(f"{module}.build", stop)
         with pytest.raises(Understood):
             main(arguments)

@@ -12,10 +12,9 @@ from ricnet.core import mdp
 from ricnet.methods import METHODS, RIC, Anytime, ClosedForm, OnPolicy, Supervised
 from ricnet.methods.inference import Steps, unroll
 from ricnet.methods.ric import Estimates
-from ricnet.nets.backbone import Backbone
+from ricnet.nets.backbone import Backbone, divide
 from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.nets.refiner import at_step
-from ricnet.nets.stages import divide
 from ricnet.training.recipes import Facts, preset
 
 CLASSES, WIDTH = 3, 4

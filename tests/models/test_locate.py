@@ -8,7 +8,8 @@ import pytest
 import ricnet
 from make_pretrained import card
 from refusals import refusal
-from ricnet.models.locate import is_hub_id, locate, pretrained_names, require_hub
+from ricnet.io import is_hub_id
+from ricnet.models.locate import locate, pretrained_names, require_hub
 from ricnet.report.runs import read_run
 
 shipped = pytest.mark.skipif("cifar10" not in pretrained_names(), reason="pretrained:cifar10 is not in this checkout")

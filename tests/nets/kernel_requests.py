@@ -13,7 +13,7 @@ from transformers.utils.import_utils import is_kernels_available
 
 from nets.checkpoints import save_checkpoint
 from ricnet.errors import RicnetError
-from ricnet.nets.architecture import architecture_from_json
+from ricnet.nets.checkpoints import architecture_from_json
 from ricnet.nets.pretrained import build, read_hf
 
 KERNEL = "someone/kernel"

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ricnet.nets.backbone import pool_features
 from ricnet.nets.encoders import BasicBlock
 from ricnet.nets.fused import can_fuse, fold
-from ricnet.nets.stages import pool_features
 
 
 def lived_in(module: nn.Module) -> nn.Module:

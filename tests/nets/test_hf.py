@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from refusals import refusal
 from ricnet.models.locate import find_encoder
-from ricnet.nets.architecture import architecture_from_json
-from ricnet.nets.hf import allowed_settings
+from ricnet.nets.checkpoints import allowed_settings, architecture_from_json
 from ricnet.nets.pretrained import build, read_hf
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (ricnet[hf])")
@@ -69,8 +68,8 @@ DAMAGES: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
     (lambda folder: (folder / "model.safetensors").unlink(), ("holds no model.safetensors",)),
     (lambda folder: (folder / "config.json").unlink(), ("holds no config.json",)),
     (lambda folder: (folder / "config.json").write_text("{"), ("config.json cannot be read",)),
-    (lambda folder: (folder / "config.json").write_text("[]"), ("config.json holds no JSON object",)),
-    (with_a_long_header, ("model.safetensors is no safetensors file",)),
+    (lambda folder: (folder / "config.json").write_text("[]"), ("config.json is not a JSON object",)),
+    (with_a_long_header, ("model.safetensors is not a safetensors file",)),
     (without_a_weight, ("lacks weights",)),
     *((changed("config.json", model_type=kind), ("model_type",)) for kind in (["resnet"], {}, 3)),
     (changed("config.json", model_type="x", architecture="resnet18"), ("timm", "timm:resnet18")),

@@ -11,8 +11,8 @@ from torch import nn
 
 from nets.checkpoints import PROCESSOR, require_timm, save_checkpoint
 from refusals import refusal
-from ricnet.nets.architecture import architecture_from_json
 from ricnet.nets.backbone import Backbone
+from ricnet.nets.checkpoints import architecture_from_json
 from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.nets.pretrained import read_hf, read_timm, rebuild, timm_source
 

@@ -10,10 +10,9 @@ from torch import nn
 from nets.checkpoints import require_timm, save_checkpoint
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
-from ricnet.nets.backbone import Backbone, example_input, known
+from ricnet.nets.backbone import Backbone, all_features, divide, example_input, known, measure
 from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.nets.pretrained import Pretrained, build, read_hf, timm_architecture
-from ricnet.nets.stages import all_features, divide, measure
 
 
 def test_measuring_changes_neither_mode_nor_statistics() -> None:

@@ -159,7 +159,8 @@ def test_the_hint_for_long_runs_is_printed_once(
     assert (said.count("12 minutes"), said.count("less is faster")) == (told, told)
 
 
-def test_lines_say_how_long_it_will_take(clock: Clock) -> None:
+def test_lines_say_how_long_it_will_take(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")  # a line in a log is not wrapped
     shown = Console(file=io.StringIO(), width=80)
     bar = ProgressBar("ric on photos", 1000, 200, shown)
     for epoch in (3, 10):
@@ -167,6 +168,7 @@ def test_lines_say_how_long_it_will_take(clock: Clock) -> None:
         bar.advance(100 * epoch)
         bar.epoch({"epoch": epoch, "val": VAL, "images_per_second": 5.0}, 10)
     first, last = shown.file.getvalue().split("\n")[:2]
+    assert max(len(first), len(last)) <= 80
     assert (first.endswith("2 minutes left"), "left" in last) == (True, False)
 
 

@@ -28,9 +28,9 @@ from ricnet.data.dataset import Augmentation
 from ricnet.errors import RicnetError
 from ricnet.models.config import Optimization
 from ricnet.models.locate import cache_folder
-from ricnet.nets import backbone, stages
-from ricnet.nets.architecture import Architecture
+from ricnet.nets import backbone
 from ricnet.nets.backbone import CPU_BATCH
+from ricnet.nets.checkpoints import Architecture
 from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.features import TABLE, TABLE_WITHOUT_DIGESTS, Features, behind_encoder, featured
 from ricnet.training.optimization import make_optimizer, set_rate
@@ -307,7 +307,7 @@ def test_the_model_can_answer_while_features_are_computed(
         return deepcopy(*given)
 
     monkeypatch.setattr(copy, "deepcopy", copying)
-    for module in (stages, backbone):
+    for module in (backbone,):
         monkeypatch.setattr(module, "counting", lambda: pytest.fail("flags of the whole process are changed to count"))
     np.testing.assert_array_equal(model.predict_proba(images[:5]), expected)
     np.testing.assert_array_equal(meanwhile, [expected])

@@ -30,17 +30,18 @@ from ricnet.data.columns import encode_array, fit_array, fit_columns, is_plain
 from ricnet.data.dataset import small_crops, split_off
 from ricnet.data.images import as_bytes
 from ricnet.data.labels import TEXT
-from ricnet.data.tables import frame_table, is_frame
+from ricnet.data.tables import frame_table
 from ricnet.data.texts import as_texts, fit_text
 from ricnet.errors import RicnetError, in_python, listed, spelled_in_python
 from ricnet.evaluation.conformal import Score
 from ricnet.evaluation.costs import costs_of
+from ricnet.io import is_frame
 from ricnet.methods import METHODS, RIC, Method
 from ricnet.models.classifier import Classifier, after_encoder, autocast_dtype, backbone_of
 from ricnet.models.config import Config
 from ricnet.models.guarantees import calibration_of, named_sets, set_rule
 from ricnet.models.locate import find_tokenizer
-from ricnet.nets.stages import Exits
+from ricnet.nets.backbone import Exits
 from ricnet.training.api import pick_device, train_in_memory
 from ricnet.training.console import say
 from ricnet.training.features import Features
@@ -58,7 +59,7 @@ RUN_SETTINGS = (
     *("epochs", "batch_size", "lr", "weight_decay", "freeze", "width", "patience"),
     *("exits", "steps_per_exit", "budget"),
 )
-"""Settings of a run that have the same name here. None leaves them to the preset, as it does a method's own."""
+"""Settings of a run that have the same name here. None takes the value of the preset."""
 OWN_NAMES = {"seed": "random_state", "val_fraction": "validation_fraction"}
 """Settings of a run that have another name here."""
 MOST_CHANNELS = 4
@@ -110,8 +111,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     patience: int | None = None
     """Stop after this many epochs without improvement on validation rows; None leaves it to the preset."""
     budget: float | None = None
-    """With exits, the mean share of compute of an answer. Raise it for better answers, lower it for faster ones; None
-    takes as little as is no worse than the best single exit on validation rows. A budget needs validation rows."""
+    """With exits, the mean share of compute of an answer; needs validation rows. Raise it for better answers, lower it
+    for faster ones; None takes the cheapest rule that is not worse than the best single exit on validation rows."""
     random_state: int | np.random.RandomState | None = None
     """Fixes initial weights, order of the rows, exploration and the validation rows; None differs each time."""
     device: str = "auto"
@@ -179,8 +180,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return answers
 
     def calibrate(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Keep labelled rows for `predict_set`. They must not be among the rows of `fit` or of any search, and must be
-        drawn like later ones."""
+        """Keep labelled rows for `predict_set`. They must not be among the rows of `fit` or of any search, and must
+        come from the same distribution as the rows to predict."""
         classifier, inputs = self._asked(X)
         labels = column_or_1d(y, warn=True)
         check_consistent_length(inputs, labels)

@@ -206,13 +206,15 @@ class Columns:
                 continue
             cells = table.columns[column.name]
             rows = np.flatnonzero(column.places(cells) == len(column.values)).tolist()
-            text = next(filter(None, (cells[row] for row in rows)), None)
-            value = f"a value of {column.name!r} that training had not, such as {text!r}"
-            if text is None:
-                value = f"an empty {column.name!r}, which no training row had"
-            if rows:
-                share = f"{len(rows)} of {len(table)} rows"
-                notes.append(f"{table.name}: {share} have {value}; the model treats it as unknown.")
+            texts = [cells[row] for row in rows]
+            empty, unseen = texts.count(""), next(filter(None, texts), None)
+            for count, value in (
+                (len(texts) - empty, f"a value of {column.name!r} that training had not, such as {unseen!r}"),
+                (empty, f"an empty {column.name!r}, which no training row had"),
+            ):
+                if count:
+                    share = f"{count} of {len(table)} rows"
+                    notes.append(f"{table.name}: {share} have {value}; the model treats it as unknown.")
         return tuple(notes)
 
     def cells(self, numbers: Sequence[float]) -> dict[str, str | float | None]:

@@ -92,7 +92,7 @@ def read_idx(path: Path, axes: int) -> UInt8[Tensor, "..."]:
         values = torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=4 * (1 + axes))
         return values.reshape(shape)
     except (OSError, EOFError, zlib.error, struct.error, ValueError, RuntimeError) as error:
-        raise RicnetError(f"{path} is no complete idx file ({error}); put a fresh copy in its place.") from error
+        raise RicnetError(f"{path} is not a complete idx file ({error}); put a fresh copy in its place.") from error
 
 
 # CIFAR-10 in its official Python form, and the human labels of CIFAR-10N
@@ -124,7 +124,7 @@ _PADDED = Augmentation(crop_padding=4, flip=True)
     "cifar10", "CIFAR-10: animals and vehicles, 32 × 32, colour", OBJECTS, _PADDED, files=(_CIFAR10,), folder="cifar10"
 )
 def read_cifar10(images: Path) -> tuple[Split, Split]:
-    folder = images if images.is_dir() else unpack(images, CIFAR_FOLDER)
+    folder = images if images.is_dir() else unpack(images, CIFAR_FOLDER, _CIFAR10.md5)
     train = [_read_batch(folder / f"data_batch_{i}") for i in range(1, 6)]
     pixels, labels = torch.cat([batch.inputs for batch in train]), torch.cat([batch.labels for batch in train])
     return Split(pixels, labels), _read_batch(folder / "test_batch")
@@ -168,7 +168,7 @@ def _read_batch(path: Path) -> Split:
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != (len(labels), 3 * 32 * 32):
         what = f"{pixels.dtype} of shape {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
         raise RicnetError(
-            f"{path} is no batch of CIFAR-10: its data are {what} for {len(labels)} labels; "
+            f"{path} is not a batch of CIFAR-10: its data are {what} for {len(labels)} labels; "
             "put a fresh copy in its place."
         )
     return Split(torch.from_numpy(pixels.reshape(-1, 3, 32, 32).copy()), torch.from_numpy(labels))
@@ -228,7 +228,7 @@ def _read_mat(path: Path) -> Split:
         if labels.min() < 1 or labels.max() > 10:
             raise ValueError(f"labels run from {labels.min()} to {labels.max()}")
     except Exception as error:  # a damaged file can fail in any way
-        raise RicnetError(f"{path} is no complete SVHN file ({error}); put a fresh copy in its place.") from error
+        raise RicnetError(f"{path} is not a complete SVHN file ({error}); put a fresh copy in its place.") from error
     images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)))
     return Split(images, torch.from_numpy(labels.astype(np.int64) % 10))  # 10 stands for the digit 0
 
@@ -247,7 +247,12 @@ BREEDS = {
     "n02111889": "Samoyed",
     "n02115641": "Dingo",
 }
-_WOOFS = ("imagewoof2-160", "imagewoof2-320", "imagewoof2")
+_IMAGEWOOF = PublishedFile(
+    "imagewoof2-160.tgz",
+    "3559b194123981a540b87132dbda412f",
+    ("https://s3.amazonaws.com/fast-ai-imageclas/imagewoof2-160.tgz",),
+    ("imagewoof2-160", "imagewoof2-320", "imagewoof2", "imagewoof2-160.tgz"),
+)
 
 
 @register_dataset(
@@ -255,19 +260,12 @@ _WOOFS = ("imagewoof2-160", "imagewoof2-320", "imagewoof2")
     "ImageWoof: ten breeds of dogs, 128 × 128, colour",
     tuple(BREEDS.values()),
     PHOTOGRAPHS,
-    files=(
-        PublishedFile(
-            "imagewoof2-160.tgz",
-            "3559b194123981a540b87132dbda412f",
-            ("https://s3.amazonaws.com/fast-ai-imageclas/imagewoof2-160.tgz",),
-            (*_WOOFS, *(f"{name}.tgz" for name in _WOOFS)),
-        ),
-    ),
+    files=(_IMAGEWOOF,),
     resizable=True,
 )
 def read_imagewoof(path: Path, resolution: int | None) -> tuple[Split, Split]:
     """The official val/ is the test set."""
-    folder = path if path.is_dir() else unpack(path, path.stem)
+    folder = path if path.is_dir() else unpack(path, path.stem, _IMAGEWOOF.md5)
     side = resolution or 128
     return _read_breeds(folder / "train", side), _read_breeds(folder / "val", side)
 
@@ -289,7 +287,7 @@ def _read_breeds(folder: Path, side: int) -> Split:
 # extends the one written in Python: the one in C allocates gigabytes if six bytes ask for them.
 
 LARGEST_PICKLE = 1 << 28  # bytes; a batch of CIFAR-10 has 31 million
-LEGACY_HEADERS = 3  # pickles before the data in a .pt file that is no zip archive: magic number, version, machine
+LEGACY_HEADERS = 3  # pickles before the data in a .pt file that is not a zip archive: magic number, version, machine
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|[iu][1248]|f[248]|O8?|[SU][1-9]\d{0,3})")
 _DATA_OPCODES = """
     PROTO FRAME STOP MARK PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET
@@ -354,7 +352,7 @@ class _TextKeys(dict[str | bytes, Any]):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not isinstance(key, str | bytes):
-            raise ValueError("it has a dictionary whose keys are no texts")
+            raise ValueError("it has a dictionary whose keys are not texts")
         super().__setitem__(key, value)
 
 
@@ -459,4 +457,4 @@ def _unpickle(file: io.BytesIO, path: Path) -> Any:
             f"{path} asks for {error}, which no data file needs, so it was not loaded; get it from a source you trust."
         ) from error
     except Exception as error:  # arbitrary bytes can fail in any way
-        raise RicnetError(f"{path} is damaged or no pickle ({error}); put a fresh copy in its place.") from error
+        raise RicnetError(f"{path} is damaged or not a pickle ({error}); put a fresh copy in its place.") from error

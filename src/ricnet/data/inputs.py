@@ -168,7 +168,7 @@ class _Reading:
         try:
             text = decode(content)
         except UnicodeDecodeError as error:
-            raise RicnetError(f"standard input is no text in UTF-8 ({error}); this model reads CSV rows.") from error
+            raise RicnetError(f"standard input is not UTF-8 text ({error}); this model reads CSV rows.") from error
         return self._encode(parse_table(text, "standard input"), STANDARD_INPUT)
 
     def _known(self, name: str | Path) -> Columns:

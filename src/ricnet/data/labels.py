@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,13 +14,10 @@ from torch import Tensor
 from ricnet.data.columns import RARE_ROWS, Columns, fit_columns, quoted
 from ricnet.data.dataset import Dataset, Parts, Split
 from ricnet.data.images import TEXTS, damage, in_threads, survey
-from ricnet.data.tables import FRAME, Table, frame_table, is_missing, parse_number
+from ricnet.data.tables import Table, is_missing, parse_number
 from ricnet.data.texts import Tokenizer, fit_text, read_text_file
 from ricnet.errors import RicnetError, listed, nearest, setting
-from ricnet.io import UNFIT, shown_name
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from ricnet.io import shown_name
 
 MANY_CLASSES = 50  # a target of more different numbers, most of them rare, is a measurement
 TEXT, CLASS = "text", "class"  # columns of a folder of texts
@@ -89,23 +85,6 @@ def labelled_table(table: Table, task: TableTask, test: Table | None = None) -> 
         held_out = Split(numbers, _class_numbers(test, target, class_names))
     fill = partial(_encoded, replace(task, target=target), [table] if test is None else [table, test])
     return f"{table.name}#{target}", Parts(rows, class_names, held_out, notes=tuple(notes), fill=fill)
-
-
-def labelled_frame(
-    frame: "DataFrame",
-    target: str | None,
-    val_fraction: float,
-    text: str | None = None,
-    tokenizer: Tokenizer | None = None,
-    test: Table | None = None,
-    test_fraction: float | None = None,
-    calibration_fraction: float = 0.0,
-) -> Dataset:
-    """A data frame has no name, so the data set is named after its target."""
-    name, parts = labelled_table(frame_table(frame), TableTask(target, text, tokenizer), test)
-    column = UNFIT.sub("-", name.removeprefix(f"{FRAME}#")).strip("-.")
-    dataset = parts.dataset(name, val_fraction, False, test_fraction, calibration_fraction)
-    return replace(dataset, name=f"data-frame-{column}")
 
 
 # Rows that have a class

@@ -1,9 +1,7 @@
 """`load` makes a `Dataset` of a registered name, a folder of images or texts, an .npz file or a table. Files of
 registered data sets are listed, downloaded from mirrors, checked and unpacked."""
 
-import gzip
 import os
-import shutil
 import tarfile
 import tempfile
 import urllib.error
@@ -14,7 +12,7 @@ from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import pooch
@@ -25,21 +23,19 @@ from ricnet.data.columns import Columns
 from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, altered, class_counts
 from ricnet.data.images import holds_texts, read_folder
 from ricnet.data.labels import TableTask, labelled_table, read_text_folder
-from ricnet.data.tables import Table, read_table
+from ricnet.data.tables import Table, frame_table, read_table
 from ricnet.data.texts import Tokenizer
 from ricnet.errors import RicnetError, require, setting, what_else
-from ricnet.io import TABLES, is_table, split_target, user_path, with_target
+from ricnet.io import TABLES, frame_name, is_frame, is_table, split_target, user_path, with_target
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset | tuple[Split, Split]])
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of a file, the bytes so far, and the total (None if the host does not say)."""
 _CHUNK = 1 << 18  # bytes read at once
 _TIMEOUT_S = 30
-LARGEST = 4 << 30  # bytes of an unpacked archive; the largest known data set has a third
-MOST_MEMBERS = 200_000  # files and folders of an archive
-LARGEST_READ = 1 << 14
-"""Maximum bytes of one read from an archive. tarfile copies files in pieces of this size, so a larger read is a header,
-which tarfile keeps in memory and searches in quadratic time."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ def is_resizable(spec: str | Path) -> bool:
 
 
 def load(
-    spec: str | Path,
+    spec: "str | Path | DataFrame",
     *,
     data_dir: str | Path | None = None,
     resolution: int | None = None,
@@ -123,13 +119,13 @@ def load(
     columns: Columns | None = None,
     class_names: Sequence[str] = (),
     undivided: bool = False,
-    test: str | Path | None = None,
+    test: "str | Path | DataFrame | None" = None,
     test_fraction: float | None = None,
     calibration_fraction: float = 0.0,
 ) -> Dataset:
     """Read a data set from local files; nothing is downloaded.
 
-    spec: a registered name, else a path (write ./NAME for a folder that is called like a data set).
+    spec: a registered name, else a path (write ./NAME for a folder that is called like a data set), or a data frame.
     target, text: for tables, the column of the classes (my.csv#label does the same), and a column of texts to learn
         from instead of all others, by the `tokenizer` of a pretrained checkpoint.
     columns, class_names: those of a model that is evaluated on a table; by default they are learned from it.
@@ -143,13 +139,15 @@ def load(
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
     if resolution is not None and resolution < 1:
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
-    check_test(test, test_fraction)
-    path, target = split_target(with_target(str(spec), target))
+    require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
+    if test is not None and test_fraction is not None:
+        raise RicnetError(f"{setting('test')} and {setting('test_fraction')} exclude each other; leave one out.")
     parts: Parts | Dataset
-    if is_table(path):
+    path, target = ("", target) if is_frame(spec) else split_target(with_target(str(spec), target))
+    if is_frame(spec) or is_table(path):
         task = TableTask(target, text, tokenizer, columns, class_names)
-        table = read_table(user_path(path), task.check)
-        name, parts = labelled_table(table, task, None if test is None else read_test(test))
+        table = frame_table(spec) if is_frame(spec) else read_table(user_path(path), task.check)
+        name, parts = labelled_table(table, task, None if test is None else _read_test(test))
     else:
         for each, value in (("test", test), ("text", text)):
             if value is not None:
@@ -161,22 +159,19 @@ def load(
         raise RicnetError(f"{name} has splits of its own; leave {setting('calibration_fraction')} out.")
     fractions = (val_fraction, undivided, test_fraction, calibration_fraction)
     dataset = parts if isinstance(parts, Dataset) else parts.dataset(name, *fractions)
+    if is_frame(spec):
+        dataset = replace(dataset, name=frame_name(target or ""))
     if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
         raise RicnetError(
-            f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
+            f"{name} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
             "leave the resolution out (it is for folders of images and imagewoof)."
         )
     return altered(dataset, train_fraction, label_noise)
 
 
-def check_test(test: Any, test_fraction: float | None) -> None:
-    require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
-    if test is not None and test_fraction is not None:
-        raise RicnetError(f"{setting('test')} and {setting('test_fraction')} exclude each other; leave one out.")
-
-
-def read_test(test: str | Path) -> Table:
-    """A table of test rows."""
+def _read_test(test: "str | Path | DataFrame") -> Table:
+    if is_frame(test):
+        return frame_table(test, "the test data frame")
     if not is_table(test):
         raise RicnetError(f"{setting('test', test)} is not a table ({', '.join(TABLES)}); give one.")
     return read_table(user_path(test))
@@ -367,67 +362,29 @@ def _transfer(url: str, part: Path, name: str, progress: Progress | None) -> Non
         raise ConnectionError(f"the connection ended after {done} of {total} bytes")
 
 
-# Archives. An unpacked folder is complete or absent.
+# Archives
 
 
-class _Refused(Exception):
-    """The archive holds something that no data set needs."""
-
-
-def unpack(archive: Path, folder: str) -> Path:
-    """Unpack `folder` of the archive beside it; an interrupted attempt leaves only a hidden temporary folder."""
+def unpack(archive: Path, folder: str, md5: str) -> Path:
+    """Unpack `folder` of an archive beside it. Only the published archive is unpacked: others may hold links, or unpack
+    to any size. The folder is complete or absent; an interrupted attempt leaves only a hidden temporary folder."""
     target = archive.parent / folder
     if target.is_dir():
         return target
     try:
-        beside = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=archive.parent))
-    except OSError as error:
-        raise RicnetError(
-            f"{archive} cannot be unpacked, as {archive.parent} is not writable; unpack it by hand."
-        ) from error
-    try:
-        _extract(archive, beside)
-        if not (beside / folder).is_dir():
-            raise RicnetError(f"{archive} does not contain the folder {folder}; put the official archive in its place.")
-        try:
-            (beside / folder).rename(target)
-        except OSError:
-            if not target.is_dir():  # else another process was faster
-                raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        if pooch.file_hash(str(archive), alg="md5") != md5:
+            raise RicnetError(
+                f"{archive} is not the published archive (its MD5 is not {md5}), so it was not unpacked; get it again "
+                f"with ric data get, or unpack {folder} by hand."
+            )
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=archive.parent) as beside:
+            with tarfile.open(archive) as files:
+                files.extractall(beside, filter="data")
+            try:
+                Path(beside, folder).rename(target)
+            except OSError:
+                if not target.is_dir():  # else another process was faster
+                    raise
+    except (OSError, tarfile.TarError) as error:
+        raise RicnetError(f"{archive} could not be unpacked ({error}); free space, or unpack it by hand.") from error
     return target
-
-
-def _extract(archive: Path, into: Path) -> None:
-    """Only gzip is unpacked: other compressions may take any amount of memory. Only files and folders are extracted:
-    links escape the filters of several Python versions."""
-    size = 0
-    try:
-        with _Bounded(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as files:
-            for count, member in enumerate(files, start=1):
-                if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or member.issparse():
-                    raise _Refused(f"{member.name!r}, neither a file nor a folder")
-                if member.size < 0:  # some versions of tarfile loop forever
-                    raise _Refused(f"{member.name!r}, of {member.size} bytes")
-                size += member.size
-                if size > LARGEST or count > MOST_MEMBERS:
-                    raise _Refused(f"more than {LARGEST / 1e9:.1f} GB or {MOST_MEMBERS:,} files")
-                files.extract(member, into, filter="data")
-    except (tarfile.FilterError, _Refused) as error:
-        raise RicnetError(
-            f"{archive} holds what no data set needs ({error}), so it was not unpacked; get the official archive."
-        ) from error
-    except Exception as error:  # cut-off streams fail as EOFError, zlib.error, ReadError, …
-        raise RicnetError(
-            f"{archive} could not be unpacked ({error}); delete it and get a complete copy, or free disk space."
-        ) from error
-
-
-class _Bounded(gzip.GzipFile):
-    """Refuses reads of more than `LARGEST_READ` bytes at once."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= LARGEST_READ:
-            raise _Refused(f"a header of {size:,} bytes")
-        return super().read(size)

@@ -6,7 +6,6 @@ import gzip
 import io
 import math
 import re
-import sys
 import zlib
 from array import array
 from collections import Counter, defaultdict
@@ -15,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count, islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -81,7 +80,7 @@ def parse_number(cell: str) -> float | None:
 
 
 def parse_date(cell: str, form: str) -> float | None:
-    """Days since 1970, UTC if no time zone is given; None if it is no such date."""
+    """Days since 1970, UTC if no time zone is given; None if it is not such a date."""
     if not 8 <= len(cell) <= 40 or not cell[0].isdigit() or cell.isdigit():
         return None
     if form != "iso" and cell.count(form[2]) != 2:  # `strptime` takes 20 times as long to say no
@@ -246,7 +245,7 @@ def _parse_numbers(cells: list[str]) -> tuple[Float64[np.ndarray, "n"], Int64[np
 
 
 def _floats(cells: list[str]) -> Float64[np.ndarray, "n"] | None:
-    """Python's `float` of each cell, called by numpy; None if one is no number."""
+    """Python's `float` of each cell, called by numpy; None if one is not a number."""
     try:
         return np.array(cells, dtype=object).astype(np.float64)
     except ValueError:
@@ -426,9 +425,9 @@ def _json_row(table: str, number: int, line: str) -> dict[str, str]:
     try:
         entry = parse_json(line)
     except ValueError as error:
-        raise TableError(f"{place}: no JSON ({error}); correct the line.") from error
+        raise TableError(f"{place}: not JSON ({error}); correct the line.") from error
     if not isinstance(entry, dict):
-        raise TableError(f'{place}: no JSON object but a {type(entry).__name__}; write {{"column": value, …}}.')
+        raise TableError(f'{place}: not a JSON object but a {type(entry).__name__}; write {{"column": value, …}}.')
     for key, value in entry.items():
         if isinstance(value, dict | list):
             kind = type(value).__name__
@@ -442,12 +441,6 @@ def _json_row(table: str, number: int, line: str) -> dict[str, str]:
 
 
 # Data frames, Parquet, and the memory that a table may take
-
-
-def is_frame(given: Any) -> "TypeGuard[DataFrame]":
-    """Does not import pandas: if it is not imported yet, there is no data frame."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(given, pandas.DataFrame)
 
 
 def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
@@ -518,7 +511,7 @@ def read_parquet(path: Path, check: Check | None = None) -> Table:
         raise
     except Exception as error:  # arrow, thrift and the codecs raise various exceptions
         reason = first_line(error)
-        raise TableError(f"{path} is no Parquet file that can be read ({reason}); save the table again.") from error
+        raise TableError(f"{path} is not a readable Parquet file ({reason}); save the table again.") from error
     return frame_table(frame, str(path))
 
 
@@ -536,5 +529,5 @@ def read_table(path: Path, check: Check | None = None) -> Table:
             content = io.BufferedReader(Metered(file, path), CHUNK)
             return read(io.TextIOWrapper(content, encoding_of(content.peek(2))), str(path), check)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        kind = "no complete gzip of a text in UTF-8" if packed else "no text in UTF-8"
+        kind = "not a complete gzip file of UTF-8 text" if packed else "not UTF-8 text"
         raise TableError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error

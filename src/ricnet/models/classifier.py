@@ -24,22 +24,21 @@ from ricnet.core.trajectory import Temperature, Trajectory
 from ricnet.data import Columns, Split
 from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
-from ricnet.data.tables import frame_table, is_frame
+from ricnet.data.tables import frame_table
 from ricnet.data.texts import Text, as_texts
 from ricnet.errors import RicnetError, listed, setting, spelled_in_python, whole_number
 from ricnet.evaluation.choices import OperatingPoint, point_within, require_affordable, shortfall
 from ricnet.evaluation.conformal import ScoreName
 from ricnet.evaluation.evaluate import pool_size
-from ricnet.io import is_table, shown_name, without_folder
+from ricnet.io import is_frame, is_table, shown_name, without_folder
 from ricnet.methods import Inference, Method, in_steps
 from ricnet.methods.method import TimeLeft
 from ricnet.models.config import Config
 from ricnet.models.guarantees import Calibration, calibration_of, named_sets, score_named, set_rule
 from ricnet.models.locate import named_encoder
 from ricnet.models.recorded import Recordings
-from ricnet.nets.backbone import Backbone, embedding_size, reads_tokens
+from ricnet.nets.backbone import Backbone, Known, divide, embedding_size, reads_tokens
 from ricnet.nets.encoders import build_encoder, choose_encoder, mlp_size
-from ricnet.nets.stages import Known, divide
 
 READ = "model.refine(model.read({!r}))"
 """How files become inputs, for messages."""

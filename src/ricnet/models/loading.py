@@ -21,8 +21,8 @@ from ricnet.models.classifier import Classifier, autocast_dtype, build_model, en
 from ricnet.models.config import Config, fits, from_json
 from ricnet.models.locate import locate, read_encoder
 from ricnet.models.run import RunFolder, read_config
-from ricnet.nets.architecture import architecture_from_json, limit_for
 from ricnet.nets.backbone import Backbone
+from ricnet.nets.checkpoints import architecture_from_json, limit_for
 from ricnet.nets.pretrained import build
 
 LARGEST_INPUT = 1 << 24
@@ -84,8 +84,9 @@ def _build_loaded(
     described: Any,
     folder: RunFolder,
 ) -> tuple[nn.Module, Backbone]:
-    """The network with the weights of the run. Its memory is limited, because one example passes through it while it
-    is built; an encoder from the caller is not. `described` is the run's entry about a pretrained encoder."""
+    """The network with the weights of the run. Its memory is limited, because the files are untrusted and one example
+    passes through it while it is built; the caller's own encoder is trusted. `described` is the run's entry about a
+    pretrained encoder."""
     path, again = folder.model, "get a whole copy, or repeat its training"
     if not path.is_file():
         raise RicnetError(f"{folder.path} holds no trained model yet ({path.name} is missing); finish its training.")

@@ -7,7 +7,6 @@ A model is a run folder, `pretrained:NAME`, which comes with ricnet, or `user/na
 import copy
 import hashlib
 import os
-import re
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,15 +19,13 @@ from torch import nn
 
 from ricnet.data.texts import MOST_PIECES, Tokenizer, read_tokenizer
 from ricnet.errors import RicnetError, first_line, require_extra, setting
-from ricnet.io import user_path, write_atomically
+from ricnet.io import HUB_ID, PREFIX, is_hub_id, user_path, write_atomically
 from ricnet.models.run import LOADED, MANIFEST, RunFolder, file_hash
-from ricnet.nets.architecture import architecture_from_json
+from ricnet.nets.checkpoints import architecture_from_json, require_hf
 from ricnet.nets.encoders import is_pretrained
-from ricnet.nets.hf import require_hf
 from ricnet.nets.pretrained import Pretrained, TextEncoder, read_hf, read_timm, rebuild, timm_source
 from ricnet.version import __version__
 
-PREFIX = "pretrained:"
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 FETCHED = (*LOADED, "encoder.safetensors", "evaluation.json", "metrics.jsonl", "guarantees.npz", MANIFEST)
 """Files of a model on the Hub."""
@@ -37,9 +34,6 @@ HF_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt"),
 )
 """Files of an encoder on the Hub."""
-RUNS = "runs"
-"""Default folder of `ric train`; runs/NAME is never a Hub id."""
-HUB_ID = re.compile(r"(?P<repo>(?P<user>\w[\w.-]*)/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 
 
 # Models
@@ -57,7 +51,7 @@ def locate(run: str | Path) -> Path:
         return PRETRAINED / name
     if not is_hub_id(run):
         return user_path(run)
-    folder = download(str(run), FETCHED, f"there is no run at {run}; if it is a model on the Hub, looking there")
+    folder = download(str(run), FETCHED, f"there is no run at {run}; looking for it on the Hub")
     if not (folder / "config.json").is_file():
         raise RicnetError(f"{run} is not a ricnet model: it has no config.json on the Hub; check the name.")
     return folder
@@ -65,14 +59,6 @@ def locate(run: str | Path) -> Path:
 
 def pretrained_names() -> list[str]:
     return sorted(path.parent.name for path in PRETRAINED.glob("*/config.json"))
-
-
-def is_hub_id(run: str | Path) -> bool:
-    """False if the path exists, or if only its last part is missing, which is more likely a typo."""
-    found = HUB_ID.fullmatch(str(run))
-    if found is None or Path(run).suffix == ".json" or Path(run).exists():
-        return False
-    return found["user"] != RUNS and not Path(found["user"]).is_dir()
 
 
 def download(name: str, patterns: Sequence[str], purpose: str | None = None) -> Path:

@@ -34,6 +34,7 @@ from ricnet.io import (
     open_no_link,
     printable,
     read_json,
+    run_config,
     write_atomically,
     writing,
 )
@@ -337,15 +338,7 @@ class RunFolder:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not folder.exists():
-        raise RicnetError(f"there is no run at {folder}; give the folder that ric train wrote.")
-    if folder.is_file():
-        beside = f" ({folder.parent})" if (folder.parent / "config.json").is_file() else ""
-        raise RicnetError(f"{folder} is a file and not a run; give the folder that ric train wrote{beside}.")
-    if not path.is_file():
-        raise RicnetError(f"{folder} is not a run folder: it has no config.json; give the folder that ric train wrote.")
-    return read_json(path)
+    return read_json(run_config(folder))
 
 
 def file_hash(path: Path) -> str:

@@ -5,21 +5,29 @@ An encoder is any module that maps a batch of inputs to one vector per input: a 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from ricnet.errors import RicnetError
-from ricnet.nets.stages import Exits, Known, all_features, counting, divide, features_of, in_eval_mode, measure
+from ricnet.errors import RicnetError, setting
 
 FEATURE_SAMPLE = 256
 """Training rows whose features are measured for normalisation."""
+
+
+PLACES = 2
+"""Positions per side that the features of an image keep."""
+
+Exits = Literal["none", "stage", "block"]
 
 
 class Backbone(nn.Module):
@@ -189,6 +197,107 @@ class Staged(nn.Module, ABC):
     @abstractmethod
     def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch read"]:
         """Input of the steps at an exit, computed from the features of its stage."""
+
+
+# The stages of an encoder with exits
+
+
+def divide(encoder: nn.Module, exits: Exits) -> tuple[nn.Module, ...]:
+    """The stages of an encoder, which together are the encoder up to its pooling; of an nn.Sequential without a method
+    `stages`, its modules. A stage may have a method `pool` to (batch, features), which replaces `pool_features`."""
+    made: Any = encoder
+    if not (hasattr(made, "stages") or isinstance(made, nn.Sequential)):
+        raise RicnetError(
+            f"{setting('exits', exits)} needs an encoder with known stages, but {type(encoder).__name__} has none; "
+            f"choose another, for texts {setting('encoder', 'hf:NAME')}, or give it a method stages(exits) that "
+            "returns its parts in order."
+        )
+    stages: tuple[nn.Module, ...] = tuple(made.stages(exits) if hasattr(made, "stages") else made)
+    if len(stages) < 2:
+        raise RicnetError(f"{setting('exits', exits)} needs an encoder of two stages or more; this one has one.")
+    return stages
+
+
+def pool_features(seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+    """Feature maps pooled to PLACES × PLACES, the mean over tokens, or the vector itself."""
+    if seen.ndim == 4:
+        high, wide = seen.shape[2:]
+        rows, columns = min(PLACES, high), min(PLACES, wide)
+        if seen.is_cuda and high % rows == wide % columns == 0:  # equal, and at 32 × 32 pixels twice as fast
+            return F.avg_pool2d(seen, (high // rows, wide // columns)).flatten(1)
+        return F.adaptive_avg_pool2d(seen, (rows, columns)).flatten(1)
+    return seen.mean(1) if seen.ndim == 3 else seen.flatten(1)
+
+
+def features_of(stage: nn.Module, seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+    """Features computed from the output of a stage."""
+    pool: Callable[[Tensor], Tensor] = getattr(stage, "pool", pool_features)
+    return pool(seen)
+
+
+def all_features(stages: Sequence[nn.Module], seen: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+    """The features of all stages, concatenated."""
+    found = []
+    for stage in stages:
+        seen = stage(seen)
+        found.append(features_of(stage, seen))
+    return torch.cat(found, 1)
+
+
+@contextmanager
+def counting() -> Iterator[FlopCounterMode]:
+    """Count multiply-adds. Attention uses the math kernel, because the counter does not know that of a CPU."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        yield counter
+
+
+@torch.no_grad()
+def measure(stages: Sequence[nn.Module], seen: Num[Tensor, "1 ..."]) -> list[tuple[int, int]]:
+    """Number of features and multiply-adds of each stage."""
+    found = []
+    with in_eval_mode(*stages):
+        for stage in stages:
+            with counting() as counter:
+                seen = stage(seen)
+            found.append((features_of(stage, seen).shape[1], counter.get_total_flops()))
+    return found
+
+
+@contextmanager
+def in_eval_mode(*networks: nn.Module) -> Iterator[None]:
+    """Eval mode, in which batch norm does not update its statistics. Afterwards the mode of every module is restored:
+    parts of a network may differ."""
+    modes = {module: module.training for network in networks for module in network.modules()}
+    for network in networks:
+        network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+class Known(nn.Module):
+    """Stands for a frozen encoder with exits whose features are cached: its inputs are the features of all stages,
+    concatenated, and each stage selects its own."""
+
+    def __init__(self, sizes: Sequence[int], flops: Sequence[int]) -> None:
+        super().__init__()
+        self.sizes = tuple(sizes)
+        self.flops = tuple(flops)
+        """Multiply-adds of each stage of the encoder."""
+
+    def stages(self, exits: Exits) -> list[nn.Module]:
+        return [KnownStage(slice(start, end)) for start, end in pairwise([0, *accumulate(self.sizes)])]
+
+
+class KnownStage(nn.Identity):
+    def __init__(self, columns: slice) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def pool(self, seen: Float[Tensor, "batch features"]) -> Float[Tensor, "batch part"]:
+        return seen[:, self.columns]
 
 
 # The embedding of an encoder

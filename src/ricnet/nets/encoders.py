@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, first_line, require, require_finite, setting, what_else
 from ricnet.nets.backbone import Backbone as Backbone
+from ricnet.nets.backbone import Exits
 from ricnet.nets.fused import can_fuse, fold, fused
-from ricnet.nets.stages import Exits
 
 SMALL_IMAGE = 64
 """Images up to this many pixels a side keep their resolution through the stem."""

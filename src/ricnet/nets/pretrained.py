@@ -2,28 +2,33 @@
 scaling and normalisation of images comes from the checkpoint and is part of the module."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64, Integer, Num
+from jaxtyping import Bool, Float, Int64, Integer, Num
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, first_line, listed, require_extra, setting
-from ricnet.nets import hf
-from ricnet.nets.architecture import Architecture, OverLimit, count_weights, limit_for
-from ricnet.nets.backbone import as_embedding
-from ricnet.nets.stages import Exits, ImageStage, Part, TextStage, divisions, lengths, longest, mean_of_tokens
+from ricnet.nets import checkpoints
+from ricnet.nets.backbone import Exits, as_embedding
+from ricnet.nets.checkpoints import Architecture, OverLimit, count_weights, limit_for
 
 ROUNDING = 1e-4
 """Maximum difference between a network and its stages, relative to the largest output."""
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".tar")
 COUNTED = "num_batches_tracked"
 """A counter of batch norm that nothing reads; some files of timm lack it."""
+GROUPS = 4
+"""Stages of a transformer, as many as a ResNet has."""
+
+Part = Callable[[Tensor], Any]
 
 
 class Pretrained(nn.Module):
@@ -107,7 +112,7 @@ class ImageEncoder(Pretrained):
         found = network(pixels).last_hidden_state if self.architecture.library == "transformers" else None
         return network.forward_features(pixels) if found is None else found  # type: ignore[no-any-return]
 
-    def _stage(self, parts: list[Part], first: bool) -> ImageStage:
+    def _stage(self, parts: list[Part], first: bool) -> "ImageStage":
         tokens: Any = getattr(self.network, "embeddings", self.network)
         class_token = any(getattr(tokens, name, None) is not None for name in ("cls_token", "class_embedding"))
         return ImageStage([self.pixels, *parts] if first else parts, class_token)
@@ -148,19 +153,19 @@ class TextEncoder(Pretrained):
         mask = (ids != self.architecture.pad).long()
         return self.network(input_ids=ids, attention_mask=mask).last_hidden_state  # type: ignore[no-any-return]
 
-    def _stage(self, parts: list[Part], first: bool) -> TextStage:
+    def _stage(self, parts: list[Part], first: bool) -> "TextStage":
         return TextStage(parts, self.architecture.pad if first else None)
 
 
 def read_hf(folder: Path) -> Pretrained:
     """The encoder in a folder as transformers saves it."""
-    return _wrapped(*hf.read(folder))
+    return _wrapped(*checkpoints.read(folder))
 
 
 def build(architecture: Architecture) -> Pretrained:
     """The encoder with random weights."""
     if architecture.library == "transformers":
-        return _wrapped(hf.build(architecture), architecture)
+        return _wrapped(checkpoints.build(architecture), architecture)
     return _wrapped(_create_timm(str(architecture.network.get("name"))), architecture)
 
 
@@ -233,3 +238,141 @@ def _create_timm(name: str) -> Any:
         known = f"it has {listed(close)}" if close else "timm.list_models() lists its networks"
         raise RicnetError(f"{setting('encoder', f'timm:{name[:80]}')} is unknown to timm {timm.__version__}; {known}.")
     return timm.create_model(name, pretrained=False, num_classes=0)
+
+
+# Layers of transformers and timm
+
+
+class Layout(NamedTuple):
+    """Names of a network's attributes. The first of the stem and all layers are required."""
+
+    stem: tuple[str, ...]
+    layers: tuple[str, ...]
+    """One list of layers or stages, or each stage by name."""
+    end: tuple[str, ...] = ()
+
+
+LAYOUTS = (
+    Layout(("embeddings",), ("encoder.layer",), ("layernorm",)),  # transformers: BERT, RoBERTa, ELECTRA, DINOv2
+    Layout(("embeddings",), ("transformer.layer",)),  # DistilBERT
+    Layout(("embeddings",), ("layers",), ("layernorm",)),  # ViT, DeiT
+    Layout(("embedder",), ("encoder.stages",)),  # ResNet, RegNet
+    Layout(("embeddings",), ("encoder.stages",)),  # ConvNeXt
+    Layout(("patch_embed", "_pos_embed", "patch_drop", "norm_pre"), ("blocks",), ("norm",)),  # timm: ViT, DINOv2
+    Layout(("conv1", "bn1", "act1", "maxpool"), ("layer1", "layer2", "layer3", "layer4")),  # ResNet
+    Layout(("stem",), ("stages",), ("norm_pre",)),  # ConvNeXt
+    Layout(("conv_stem", "bn1"), ("blocks",), ("conv_head", "bn2")),  # EfficientNet
+)
+
+
+def divisions(network: nn.Module, exits: Exits) -> Iterator[list[list[Part]]]:
+    """The parts of each stage, for every layout whose names the network has."""
+    for layout in LAYOUTS:
+        if not all(_has(network, name) for name in (layout.stem[0], *layout.layers)):
+            continue
+        stem, end = ([attrgetter(n)(network) for n in names if _has(network, n)] for names in (layout.stem, layout.end))
+        found = [attrgetter(name)(network) for name in layout.layers]
+        stages = _stages([*found[0]] if len(found) == 1 else found, exits)
+        stages[0], stages[-1] = [*stem, *stages[0]], [*stages[-1], *end]
+        yield stages
+
+
+def _has(network: nn.Module, name: str) -> bool:
+    try:
+        return attrgetter(name)(network) is not None
+    except AttributeError:
+        return False
+
+
+def _stages(layers: Sequence[Part], exits: Exits) -> list[list[Part]]:
+    """Layers grouped by stage or by block; every layer of a transformer is a block."""
+    blocks = [_blocks(layer) for layer in layers]
+    if exits == "block":
+        return [block for some in blocks for block in some]
+    if all(len(some) == 1 for some in blocks):
+        groups = np.array_split(np.arange(len(layers)), min(GROUPS, len(layers)))
+        return [[layers[place] for place in group] for group in groups]
+    return [[part for block in some for part in block] for some in blocks]
+
+
+def _blocks(stage: Any) -> list[list[Part]]:
+    """The blocks of a stage, the first with its downsampling; a module without blocks is one block."""
+    if isinstance(stage, nn.Sequential):
+        return [[block] for block in stage]
+    inner = getattr(stage, "layers", None) or getattr(stage, "blocks", None)
+    if not isinstance(inner, nn.Sequential | nn.ModuleList):
+        return [[stage]]
+    smaller = [part for name, part in stage.named_children() if name in ("downsampling_layer", "downsample")]
+    first = [step for part in smaller for step in (part if isinstance(part, nn.ModuleList) else [part])]
+    return [[*first, inner[0]], *([block] for block in [*inner][1:])]
+
+
+class ImageStage(nn.Module):
+    """From the output of the stage before, feature maps or tokens, to that of this one."""
+
+    def __init__(self, parts: Sequence[Part], class_token: bool) -> None:
+        super().__init__()
+        self.parts, self.class_token = tuple(parts), class_token
+
+    def forward(self, seen: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+        for part in self.parts:
+            seen = _tensor(part(seen))
+        return seen
+
+    def pool(self, seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"]:
+        """The class token if there is one, else the mean over all positions."""
+        if seen.ndim == 4:
+            return seen.mean((2, 3))
+        return seen[:, 0] if self.class_token else seen.mean(1)
+
+
+class TextStage(nn.Module):
+    """The same for texts. The last feature of each position is 1 for a token and 0 for padding."""
+
+    def __init__(self, parts: Sequence[Part], pad: int | None) -> None:
+        """`pad` is the id of padding for the first stage, which reads ids, and None for the others."""
+        super().__init__()
+        self.parts, self.pad = tuple(parts), pad
+
+    def forward(
+        self, seen: Integer[Tensor, "batch tokens"] | Float[Tensor, "batch tokens size"]
+    ) -> Float[Tensor, "batch tokens size2"]:
+        there = seen[..., -1] if self.pad is None else (seen != self.pad).float()
+        most, tokens = longest(there > 0), seen.shape[1]
+        seen, there = seen[:, :most], there[:, :most]
+        hidden = seen[..., :-1] if self.pad is None else _tensor(self.parts[0](seen.long()))
+        hide = ((1 - there) * torch.finfo(hidden.dtype).min)[:, None, None]  # (batch, heads, from, to)
+        for part in self.parts if self.pad is None else self.parts[1:]:
+            hidden = _tensor(part(hidden) if isinstance(part, nn.LayerNorm) else part(hidden, hide))  # type: ignore[call-arg]
+        made = torch.cat([hidden, there.unsqueeze(-1).to(hidden.dtype)], -1)
+        return F.pad(made, (0, 0, 0, tokens - most))  # the shape stays that of the batch
+
+    def pool(self, seen: Float[Tensor, "batch tokens size"]) -> Float[Tensor, "batch features"]:
+        return mean_of_tokens(seen[..., :-1], seen[..., -1])
+
+
+def lengths(there: Bool[Tensor, "batch tokens"]) -> Int64[Tensor, "batch"]:
+    """Number of positions up to the last that is not padding, at least 1."""
+    places = torch.arange(1, there.shape[1] + 1, device=there.device)
+    return (places * there).amax(1).clamp(min=1)
+
+
+def longest(there: Bool[Tensor, "batch tokens"]) -> int:
+    """Positions to compute: those up to the last token of the longest text on a CPU; all of them on a GPU, which would
+    have to be synchronised, and in an exported network, whose shapes are fixed."""
+    if there.device.type != "cpu" or torch.compiler.is_compiling():
+        return there.shape[1]
+    return int(lengths(there).amax())
+
+
+def mean_of_tokens(
+    hidden: Float[Tensor, "batch tokens size"], there: Float[Tensor, "batch tokens"]
+) -> Float[Tensor, "batch size"]:
+    weights = there.unsqueeze(-1)
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+def _tensor(output: Any) -> Tensor:
+    """The hidden states; some layers return them in a tuple with their attention."""
+    made: Tensor = output[0] if isinstance(output, tuple) else output
+    return made

@@ -10,7 +10,7 @@ from typing import Any
 from ricnet import io
 from ricnet.errors import RicnetError
 from ricnet.evaluation.examples import Examples, read_examples
-from ricnet.io import Absent, Maybe, is_count, is_number, is_text, misfit, printable, read_json
+from ricnet.io import Absent, Maybe, is_count, is_number, is_text, misfit, printable, read_json, run_config
 
 Files = tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any], Examples | None]
 """Contents of config.json, metrics.jsonl, evaluation.json and examples.npz."""
@@ -153,9 +153,8 @@ def is_archive(path: Path) -> bool:
 
 
 def read_folder(folder: Path) -> Files:
-    if not (folder / "config.json").is_file():
-        raise RicnetError(f"{folder} has no config.json and is no run folder: name a folder that `ric train` wrote.")
-    header = _checked_header(read_json(folder / "config.json"), folder / "config.json")
+    path = run_config(folder)
+    header = _checked_header(read_json(path), path)
     if not (folder / "evaluation.json").is_file():
         raise RicnetError(f"The run {folder} is not finished: resume it with `ric train --out {folder} --resume`.")
     evaluation = _checked_evaluation(read_json(folder / "evaluation.json"), folder / "evaluation.json")

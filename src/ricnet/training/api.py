@@ -19,15 +19,22 @@ from ricnet.core.policies import building_with, drawing_from
 from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import altered, copies_note
-from ricnet.data.labels import labelled_frame
-from ricnet.data.registry import check_test, read_test
-from ricnet.data.tables import frame_table, is_frame
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, together
 from ricnet.distributed import pick_device as pick_device
 from ricnet.errors import Interrupted, RicnetError, in_python, setting, spelled_in_python
 from ricnet.evaluation.choices import chosen_words
-from ricnet.io import Unwritable, read_json, short_name, split_target, user_path, whole_name, with_target
+from ricnet.io import (
+    Unwritable,
+    frame_name,
+    is_frame,
+    read_json,
+    short_name,
+    split_target,
+    user_path,
+    whole_name,
+    with_target,
+)
 from ricnet.methods import RETIRED_PRESETS
 from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights, settle_horizon
 from ricnet.models.config import DATA_SETTINGS, Config, from_json, given_settings
@@ -43,7 +50,6 @@ from ricnet.models.locate import (
 from ricnet.models.run import RunFolder, read_config
 from ricnet.nets.backbone import known
 from ricnet.nets.encoders import is_pretrained
-from ricnet.nets.pretrained import TextEncoder
 from ricnet.training.callbacks import Callback, Track, Tracking, check_callbacks
 from ricnet.training.console import Narrator, advice, announcement, augmentation_note, faster, limited, say
 from ricnet.training.features import featured
@@ -90,7 +96,7 @@ class Request:
     @property
     def is_named(self) -> bool:
         """Whether the data is a name or a path."""
-        return isinstance(self.what, str | Path) or not (isinstance(self.what, Dataset) or is_frame(self.what))
+        return not isinstance(self.what, Dataset) and not is_frame(self.what)
 
     @property
     def folder(self) -> RunFolder:
@@ -101,7 +107,7 @@ class Request:
             data = with_target(str(self.what), self.target)
             data = data if self.data is None else whole_path(data)
         else:
-            data = self.what.name if isinstance(self.what, Dataset) else self._frame({}, None).name
+            data = self.what.name if isinstance(self.what, Dataset) else frame_name(self.target or "")
         method, seed = ("ric", 0) if self.start is None else (self.start.method.name, self.start.seed)
         method, seed = self.method or method, self.changes.get("seed", seed)
         return RunFolder(Path("runs") / f"{short_name(data)}-{method}-seed{seed}")
@@ -144,20 +150,12 @@ class Request:
             )
         if self.is_named and self.test is not None:
             raise RicnetError(f"{setting('test')} is a data frame, but the data is not; give the path of a table.")
-        if self.is_named:
-            return load_data(self.what, target=self.target, data_dir=self.data_dir, tokenizer=tokenizer, **settings)
-        dataset = self._own(self.what, settings) if isinstance(self.what, Dataset) else self._frame(settings, tokenizer)
-        return altered(dataset, settings.get("train_fraction", 1.0), settings.get("label_noise", 0.0))
-
-    def _frame(self, settings: Mapping[str, Any], tokenizer: Tokenizer | None) -> Dataset:
-        path, fraction = settings.get("test"), settings.get("test_fraction")
-        check_test(path if self.test is None else self.test, fraction)
-        test = None if path is None else read_test(path)
+        if isinstance(self.what, Dataset):
+            shares = settings.get("train_fraction", 1.0), settings.get("label_noise", 0.0)
+            return altered(self._own(self.what, settings), *shares)
         if self.test is not None:
-            test = frame_table(self.test, "the test data frame")
-        val_fraction, text = settings.get("val_fraction", 0.1), settings.get("text")
-        held = settings.get("calibration_fraction", 0.0)
-        return labelled_frame(self.what, self.target, val_fraction, text, tokenizer, test, fraction, held)
+            settings |= {"test": self.test}
+        return load_data(self.what, target=self.target, data_dir=self.data_dir, tokenizer=tokenizer, **settings)
 
     def _own(self, dataset: Dataset, settings: Mapping[str, Any]) -> Dataset:
         given = {name: settings.get(name) for name in ("text", "test", "test_fraction")}
@@ -251,8 +249,9 @@ def train_in_folder(
         if began and request.start == began and processes.broadcast(lambda: folder.finished):
             say([spell(_nothing_left(folder))], console)
             return folder
-        encoder, dataset = _read(request, folder if began else None, processes)
-        config, built, notes = _choose(request, dataset, device, encoder, processes, began is not None)
+        resumed = folder if began else None
+        dataset = _read(request, resumed, processes)
+        config, encoder, built, notes = _choose(request, dataset, device, processes, resumed)
         if processes.first and not began:
             folder.refuse_if_taken(request.overwrite)  # after all other checks
         lines = [spell(f"note: {note}") for note in (*notes, *dataset.notes)]
@@ -297,18 +296,14 @@ def _nothing_left(folder: RunFolder) -> str:
     return f"{folder.path} is finished: nothing is left to resume; {more}{anew}."
 
 
-def _read(request: Request, resumed: RunFolder | None, processes: Processes) -> tuple[nn.Module | None, Dataset]:
-    """The given or pretrained encoder, if any, and the data, read with its tokenizer. A resumed run has its own."""
-    encoder, tokenizer, name = request.module, None, request.encoder
+def _read(request: Request, resumed: RunFolder | None, processes: Processes) -> Dataset:
+    """The data, read with the tokenizer of a pretrained encoder, if any. A resumed run has its own."""
+    tokenizer = None if resumed is None else _stored_tokenizer(resumed)
     with first_on_each_machine(processes):
-        if encoder is None and is_pretrained(name):
-            encoder = find_encoder(name) if resumed is None else _stored_encoder(resumed)
-        if isinstance(encoder, TextEncoder):
-            tokenizer = find_tokenizer(name) if resumed is None else _stored_tokenizer(resumed)
+        if resumed is None and is_pretrained(request.encoder):
+            tokenizer = find_tokenizer(request.encoder)
         dataset = request.dataset(tokenizer)
-    if processes.first:
-        dataset = replace(dataset, notes=(*dataset.notes, *copies_note(dataset)))
-    return encoder, dataset
+    return replace(dataset, notes=(*dataset.notes, *copies_note(dataset))) if processes.first else dataset
 
 
 def _stored_encoder(folder: RunFolder) -> nn.Module:
@@ -324,28 +319,24 @@ def _stored_tokenizer(folder: RunFolder) -> Tokenizer | None:
 
 
 def _choose(
-    request: Request,
-    dataset: Dataset,
-    device: torch.device,
-    encoder: nn.Module | None,
-    processes: Processes,
-    resumed: bool,
-) -> tuple[Config, Built | None, list[str]]:
-    """The settings of the run, its encoder if it is built for them, and notes. The batch size of a preset is lowered to
-    fit into memory."""
-    if resumed and request.start is not None:
-        return request.start, None, []
+    request: Request, dataset: Dataset, device: torch.device, processes: Processes, resumed: RunFolder | None
+) -> tuple[Config, nn.Module | None, Built | None, list[str]]:
+    """The settings of the run, its encoder, given or built, and notes. The batch size of a preset is lowered to fit
+    into memory."""
+    if resumed is not None and request.start is not None:
+        return *_resolved(request.start, dataset, device, request.module, None, resumed), []
     config = processes.broadcast(lambda: request.config(dataset, device))
+    with first_on_each_machine(processes):
+        config, encoder, built = _resolved(config, dataset, device, request.module)
     notes = [] if request.start is not None else notices(request.method, request.preset or "fast")
-    built = build_first(config, dataset.input_shape, device) if encoder is None else None
-    network = encoder if built is None else built.encoder
+    network = built.encoder if built is not None else encoder
     if request.start is None and "batch_size" not in request.changes and network is not None:
         fitting = partial(fit_batch, config, network, dataset.input_shape, device, processes.count)
         config, smaller = processes.broadcast(fitting)
         notes += smaller
     if request.resume:
         notes.insert(0, f"{request.out} holds no run yet; this one starts anew.")
-    return config, built, [*notes, *augmentation_note(config, dataset)]
+    return config, encoder, built, [*notes, *augmentation_note(config, dataset)]
 
 
 def _conclude(

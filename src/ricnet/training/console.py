@@ -42,13 +42,13 @@ class Narrator(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-def say(lines: Iterable[str], console: Console | None = None) -> None:
+def say(lines: Iterable[str], console: Console | None = None, wrap: bool = True) -> None:
     """Print lines, wrapped at words if the width is known: in a terminal, or from $COLUMNS. Logs are not wrapped."""
     console = console or Narrator(stderr=True)
-    known = console.is_terminal or "COLUMNS" in os.environ
+    wrap = wrap and (console.is_terminal or "COLUMNS" in os.environ)
     for line in lines:
         text = printable(in_flags(line))
-        for part in wrapped(text, console.width) if known else [text]:
+        for part in wrapped(text, console.width) if wrap else [text]:
             console.print(part, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -136,7 +136,7 @@ class ProgressBar:
         self, title: str, total: int, done: int, console: Console, unit: str = "images", faster: str | None = None
     ) -> None:
         """`faster` is a hint that is printed once if training will take long."""
-        self.title, self.total, self.done, self.console = title, total, done, console
+        self.total, self.done, self.console = total, done, console
         self.unit, self.faster, self.done_before, self.updates = unit, faster, done, 0
         self.began = self.last_line = time.monotonic()
         self.last_drawn, self.standing = 0.0, ""
@@ -176,10 +176,9 @@ class ProgressBar:
         if not self.console.is_terminal and (last or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
             self.last_line = time.monotonic()
             rate = f"{line['images_per_second']:,.0f} {self.unit}/s"
-            work = f"{val['mean_cost']:.2f} of compute" if "mean_cost" in val else f"{val['mean_steps']:.1f} steps"
-            quality = f"val acc {val['accuracy']:.2%}  ECE {val['ece']:.3f}  {work}"
+            work = f"compute {val['mean_cost']:.2f}" if "mean_cost" in val else f"{val['mean_steps']:.1f} steps"
             left = "" if last else f"  {duration(self._left(self.last_line))} left"
-            say([f"{self.title}: {place}  {rate}  {quality}{left}"], self.console)
+            say([f"{place}  {rate}  val acc {val['accuracy']:.2%}  {work}{left}"], self.console, wrap=False)
 
     def _left(self, now: float) -> float:
         """Remaining seconds at the mean speed so far."""

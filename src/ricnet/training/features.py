@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from ricnet.data import Augmentation, Dataset, Split, augment
 from ricnet.models.classifier import Classifier, after_encoder, backbone_of
 from ricnet.models.locate import cache_folder, describe_encoder
-from ricnet.nets.backbone import CPU_BATCH, GPU_BATCH, as_embedding
+from ricnet.nets.backbone import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide, in_eval_mode
 from ricnet.nets.pretrained import Pretrained, TextEncoder
-from ricnet.nets.stages import Exits, all_features, divide, in_eval_mode
 from ricnet.training.console import say
 
 CHUNK = 8 * CPU_BATCH

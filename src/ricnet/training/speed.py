@@ -14,9 +14,8 @@ from ricnet.machine import SHARE, free_bytes
 from ricnet.methods import Method
 from ricnet.models.config import Config
 from ricnet.models.recorded import WARM_UP, capture
-from ricnet.nets.backbone import example_input
+from ricnet.nets.backbone import example_input, in_eval_mode
 from ricnet.nets.encoders import ResNet
-from ricnet.nets.stages import in_eval_mode
 
 SPECIAL_CASES = 64
 """Variants of one function (shapes, strides, with gradient or without) that torch may compile before it gives up."""

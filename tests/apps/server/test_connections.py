@@ -347,7 +347,7 @@ def test_our_own_failures_go_to_the_log(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(application, "answers", fail)
+    monkeypatch.setattr(application.Decisions, "answers", fail)
     with caplog.at_level(logging.INFO, "ricnet.server"), serving(features) as client:
         response = client.post("/v1/predict", json={"features": [1, 2, 3, 4]})
     sentence = refused(response, 500)

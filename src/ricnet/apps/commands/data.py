@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from ricnet.apps.flags import Positional, parse
+from ricnet.apps.cli import Positional, parse
 from ricnet.data import check_dataset, get_dataset, list_datasets
 from ricnet.data.registry import data_folder, find_source
 from ricnet.errors import RicnetError, what_else

@@ -1,6 +1,7 @@
-"""Flags of predict and evaluate for decisions: prediction sets, costs, exits of limited loss, answers of limited
-error."""
+"""Answers of a model as JSON, for predict and the server, and the flags of predict and evaluate that change them:
+prediction sets, costs, class weights, exits of limited loss, answers of limited error."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -113,7 +114,36 @@ class Decisions:
             ]
         return said
 
-    def entries(self, path: "Trajectory", class_names: tuple[str, ...], trace: bool) -> list[dict[str, Any]]:
+    def answers(
+        self,
+        path: "Trajectory",
+        names: Sequence[str],
+        class_names: Sequence[str],
+        top: int = 1,
+        abstain_below: float | None = None,
+        trace: bool = False,
+    ) -> list[dict[str, Any]]:
+        """An entry for each input: the `top` classes at the halt, and with `trace` the beliefs after every step."""
+        from ricnet.evaluation.evaluate import UNSURE
+
+        if path.final.isnan().any():
+            raise RicnetError("the model's belief is NaN: the input is too far from the training data; check it.")
+        best = path.final.exp().topk(min(top, len(class_names)))
+        found = zip(names, best.values.tolist(), best.indices.tolist(), path.halt_step.tolist(), strict=True)
+        costs = None if path.cost is None else path.cost.tolist()
+        entries: list[dict[str, Any]] = []
+        for row, (name, probabilities, classes, steps) in enumerate(found):
+            ranked = [{"class": class_names[k], "probability": p} for p, k in zip(probabilities, classes, strict=True)]
+            unsure = abstain_below is not None and probabilities[0] < abstain_below
+            answer = UNSURE if unsure else class_names[classes[0]]
+            entry = {"input": name, "answer": answer, "confidence": probabilities[0], "steps": steps, "top": ranked}
+            entry |= {} if costs is None else {"cost": costs[row]}
+            entries.append(entry | (_trace(path, row) if trace else {}))
+        if self == Decisions():
+            return entries
+        return [entry | more for entry, more in zip(entries, self._entries(path, class_names, trace), strict=True)]
+
+    def _entries(self, path: "Trajectory", class_names: Sequence[str], trace: bool) -> list[dict[str, Any]]:
         """Decisions for each input, besides its most likely class; with `trace` also the set after each step."""
         from ricnet.models.guarantees import named_sets
 
@@ -181,6 +211,13 @@ def decide(classifier: "Classifier", options: Deciding) -> "tuple[Classifier, De
     decisions = Decisions(sets, costs, exits, answered, weights)
     say(decisions.notes(options))
     return classifier, decisions
+
+
+def _trace(path: "Trajectory", row: int) -> dict[str, Any]:
+    optional = {"values": path.values, "halt_probability": path.halt_probability}
+    traced = {name: None if steps is None else steps[:, row].tolist() for name, steps in optional.items()}
+    costs = {"costs": list(path.costs)} if path.costs else {}
+    return {**costs, "beliefs": path.log_beliefs[:, row].exp().tolist(), **traced}
 
 
 def sentences(found: dict[str, Any]) -> list[str]:

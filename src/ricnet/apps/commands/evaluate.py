@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ricnet.apps.cli import Positional, parse
 from ricnet.apps.commands.decisions import Deciding, decide, sentences
 from ricnet.apps.commands.model import open_model
-from ricnet.apps.flags import Positional, parse
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.dataset import altered, divisible
+from ricnet.data.dataset import altered
 from ricnet.data.inputs import wanted
 from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed
@@ -137,12 +138,11 @@ def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out
     rows = known.get("rows")
     counts = rows.items() if isinstance(rows, dict) else ()
     learned = sum(n for name, n in counts if isinstance(n, int) and (name != "test" or config.test is None))
-    as_many = not len(whole.train) and (config.train_fraction < 1 or len(whole.test) == learned)
-    cuts_test = config.test is None and config.test_fraction != 0
-    if as_many and divisible(whole.test.labels, whole.class_names, 2 + cuts_test):
-        divided = load_data(data, **how, **held_out)
-        if fingerprint(altered(divided, config.train_fraction, config.label_noise)) == known.get("fingerprint"):
-            return divided
+    if not len(whole.train) and (config.train_fraction < 1 or len(whole.test) == learned):
+        with suppress(RicnetError):  # too few rows to be split
+            divided = load_data(data, **how, **held_out)
+            if fingerprint(altered(divided, config.train_fraction, config.label_noise)) == known.get("fingerprint"):
+                return divided
     return whole
 
 

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from rich.console import Console
 
-from ricnet.apps.cli import make_folder
+from ricnet.apps.cli import Positional, make_folder, parse
 from ricnet.apps.commands.model import Answering, open_model
-from ricnet.apps.flags import Positional, parse
 from ricnet.errors import RicnetError
 
 

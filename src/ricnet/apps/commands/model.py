@@ -2,11 +2,10 @@
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ricnet.errors import RicnetError, require
-from ricnet.io import user_path
+from ricnet.io import PREFIX, is_hub_id, run_config, user_path
 
 if TYPE_CHECKING:
     from ricnet.models.classifier import Classifier
@@ -37,9 +36,8 @@ class Answering:
 
 def open_model(run: str, device: str = "cpu", how: Answering | None = None) -> "Classifier":
     """Load a run, with another halting rule and readout if given. Prints a note if its training is not finished."""
-    elsewhere = run.startswith("pretrained:") or (run.count("/") == 1 and not Path(run).parent.is_dir())
-    if not elsewhere and not user_path(run).exists():  # before torch is imported, which takes seconds
-        raise RicnetError(f"there is no run at {run}; give the folder that ric train wrote.")
+    if not run.startswith(PREFIX) and not is_hub_id(run):
+        run_config(user_path(run))  # before torch is imported, which takes seconds
     from ricnet.distributed import pick_device
     from ricnet.models.loading import load
     from ricnet.training.console import say, unfinished

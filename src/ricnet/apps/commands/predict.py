@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ricnet.apps.cli import Positional, parse
 from ricnet.apps.commands.decisions import Deciding, decide
 from ricnet.apps.commands.model import open_model
-from ricnet.apps.flags import Positional, parse
 from ricnet.errors import RicnetError, counted, require
-from ricnet.io import printable
+from ricnet.io import CLASS, printable, short
 
 if TYPE_CHECKING:  # torch is imported after the flags are checked
-    from jaxtyping import Num
+    from jaxtyping import Float, Num
     from torch import Tensor
 
     from ricnet.core.trajectory import Trajectory
@@ -27,6 +27,11 @@ if TYPE_CHECKING:  # torch is imported after the flags are checked
 
 SOME_UNREAD = 1
 """Exit status if some of the named inputs cannot be read; if none can, it is 2."""
+SHADES = "█▓▒░▚"  # bars differ in shade as well as in colour, so that they can be read in a log file
+COLOURS = ("blue", "yellow", "magenta", "cyan", "green")  # the terminal's own, so that its theme is kept
+TERMINAL, SHORTEST_BAR = 80, 8
+TIME_UP = "time's up"
+"""Reason for the end, if a time limit ended the steps."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,6 @@ class Predict(Deciding):
 def predict(arguments: Sequence[str]) -> None:
     options: Predict = parse(Predict, arguments, "predict")
     classifier, decisions = decide(open_model(options.run, options.device, options), options)
-    from ricnet.apps.answers import answers
     from ricnet.data.inputs import read_inputs
     from ricnet.training.console import say
 
@@ -90,9 +94,7 @@ def predict(arguments: Sequence[str]) -> None:
     least = options.abstain_below if decisions.answered is None else decisions.answered.threshold
     for path in _refine(rows, classifier, options):
         batch = names[len(records) : len(records) + len(path.halt_step)]
-        found = answers(path, batch, classifier.class_names, options.top, least, options.trace)
-        more = decisions.entries(path, classifier.class_names, options.trace)
-        records += [record | extra for record, extra in zip(found, more, strict=True)]
+        records += decisions.answers(path, batch, classifier.class_names, options.top, least, options.trace)
     _show(records, classifier, options)
     if options.abstain_below is not None:
         say([_coverage(options, options.abstain_below, classifier)])
@@ -150,8 +152,6 @@ def _show(records: list[dict[str, Any]], classifier: "Classifier", options: Pred
 
 
 def _show_steps(records: list[dict[str, Any]], classifier: "Classifier", options: Predict) -> None:
-    from ricnet.apps.trace import trace_lines
-
     console = Console()
     for record in records:
         steps = counted(record["steps"], "step")
@@ -172,8 +172,6 @@ def _show_steps(records: list[dict[str, Any]], classifier: "Classifier", options
 
 def _end(made: int, classifier: "Classifier", options: Predict) -> str:
     """Why no more steps were made."""
-    from ricnet.apps.trace import TIME_UP
-
     exits = len(getattr(classifier.model, "costs", ()))
     horizon = getattr(classifier.inference, "horizon", None)  # None for a method with one step
     wanted = 1 if horizon is None else options.max_steps or int(horizon)
@@ -212,3 +210,87 @@ def _table(records: list[dict[str, Any]]) -> Table:
         cells = (confidences, str(record["steps"]), *more)
         table.add_row(Text(printable(record["input"])), Text(printable(answers)), *map(Text, cells))
     return table
+
+
+# --trace: a table with the belief after each step as a stacked bar
+
+
+def trace_lines(
+    belief: "Float[np.ndarray, 'steps classes']",
+    values: Sequence[float] | None,
+    halt_step: int,
+    class_names: Sequence[str],
+    top: int = 3,
+    costs: Sequence[float] = (),
+    steps_per_exit: int = 1,
+    end: str = "last step",
+    threshold: float = 0.0,
+) -> Table:
+    """One row per step with the probabilities of the `top` classes (at most five). `costs` are those of a trajectory
+    with exits, `end` is the reason for the last step, `threshold` the one of the value."""
+    leaders = leading_classes(belief, halt_step, min(top, len(SHADES)))
+    places = ["step"] if not costs else ["exit", "compute"] if steps_per_exit == 1 else ["step", "exit", "compute"]
+    free = TERMINAL - len(" +0.000 ◀ last step") - sum(len(place) + 1 for place in places)
+    for longest in range(CLASS, 0, -1):  # names are cut only if the bar would be too short
+        names = [short(class_names[k], longest) for k in leaders]
+        width = min(30, free - sum(max(len(name) + 2, 5) + 1 for name in names))
+        if width >= SHORTEST_BAR:
+            break
+    table = _trace_table(places, names, None if values is None else threshold)
+    for step, row in enumerate(belief, start=1):
+        shares = row[leaders]
+        place = {"step": str(step), "exit": str((step - 1) // steps_per_exit + 1)}
+        if costs:
+            place["compute"] = f"{100 * costs[step - 1]:.0f} %"
+        cells = [Text(place[name]) for name in places]
+        cells += [_stacked_bar(shares, width), *(Text(f"{share:.3f}") for share in shares)]
+        if values is not None:
+            cells.append(Text(f"{values[step]:+.3f}" if step < len(values) else ""))
+        cells.append(Text(_mark(step, halt_step, len(belief), end, values is not None, bool(costs)), style="bold"))
+        table.add_row(*cells, style="dim" if step > halt_step else None)
+    return table
+
+
+def leading_classes(belief: "Float[np.ndarray, 'steps classes']", halt_step: int, top: int) -> list[int]:
+    """The answer, then the classes of highest probability at any step before the halt."""
+    answer = int(belief[halt_step - 1].argmax())
+    order = np.argsort(-belief[:halt_step].max(axis=0), kind="stable")
+    return [answer, *(int(k) for k in order if k != answer)][:top]
+
+
+def _trace_table(places: Sequence[str], names: Sequence[str], threshold: float | None) -> Table:
+    """An empty table; without a threshold it has no column of values."""
+    from ricnet.evaluation.choices import NEVER
+
+    going, stops = ("looking further", "leaves") if "compute" in places else ("going on", "stops")
+    note = None if threshold is None else f"V: the gain expected from {going}; below {threshold:.3g}, it {stops}."
+    if threshold == NEVER:
+        note = f"V: the gain expected from {going}. All steps are taken."
+    table = Table(box=None, padding=(0, 1, 0, 0), caption=note, caption_justify="left", header_style="none")
+    for place in places:
+        table.add_column(place, justify="right", no_wrap=True)
+    table.add_column("belief", no_wrap=True)
+    for name, shade, colour in zip(names, SHADES, COLOURS, strict=False):
+        table.add_column(Text(f"{shade} {name}", style=colour), justify="right", no_wrap=True)
+    if threshold is not None:
+        table.add_column("V", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    return table
+
+
+def _stacked_bar(shares: "Float[np.ndarray, 'leaders']", width: int) -> Text:
+    """Round the ends of parts, not their lengths, so that they do not exceed the width."""
+    ends = np.rint(width * np.cumsum(shares)).astype(int).clip(0, width)
+    lengths = np.diff(ends, prepend=0)
+    bar = Text()
+    for length, shade, colour in zip(lengths, SHADES, COLOURS, strict=False):
+        bar.append(shade * int(length), style=colour)
+    return bar.append("·" * (width - int(ends[-1])), style="dim")
+
+
+def _mark(step: int, halt_step: int, last: int, end: str, has_values: bool, has_exits: bool) -> str:
+    if step != halt_step:
+        return ""
+    if step == last and (has_values or has_exits or end == TIME_UP):
+        return f"◀ {end}"
+    return "◀ leaves" if has_exits else "◀ stops"

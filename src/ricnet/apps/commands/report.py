@@ -12,8 +12,7 @@ from typing import Annotated, Literal
 
 from rich.console import Console
 
-from ricnet.apps.cli import make_folder, replacing
-from ricnet.apps.flags import Positional, parse
+from ricnet.apps.cli import Positional, make_folder, parse, replacing
 from ricnet.errors import RicnetError, require, what_else
 from ricnet.models.locate import locate
 from ricnet.report.comparison import results

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ricnet.apps.cli import Positional, parse
 from ricnet.apps.commands.model import Answering, open_model
-from ricnet.apps.flags import Positional, parse
 from ricnet.apps.server.limits import Hosts, Limits, allowed_hosts
 from ricnet.errors import require_extra
+from ricnet.io import PREFIX
 
 if TYPE_CHECKING:
     import socket
@@ -74,7 +75,6 @@ def run_server(
     costs: "Costs | None" = None,
 ) -> None:
     from ricnet.apps.server import application, connections
-    from ricnet.models.locate import PREFIX
     from ricnet.training.console import say
 
     name = run.removeprefix(PREFIX).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or run
@@ -109,7 +109,7 @@ def demo(arguments: Sequence[str]) -> None:
 
 def prepare(device: str) -> str:
     """The run to show; digits are trained only once."""
-    from ricnet.models.locate import PREFIX, pretrained_names
+    from ricnet.models.locate import pretrained_names
     from ricnet.models.run import RunFolder
     from ricnet.training.api import train
     from ricnet.training.console import say

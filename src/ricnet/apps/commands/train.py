@@ -15,11 +15,11 @@ from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from ricnet.apps.flags import Flag, Positional, UnknownFlag, build, flags_of, read, show_help
+from ricnet.apps.cli import Flag, Positional, UnknownFlag, build, flags_of, read, show_help
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, in_flags, setting, wanted
 from ricnet.evaluation.choices import chosen_words
-from ricnet.io import printable, read_json, with_target
+from ricnet.io import read_json, with_target
 from ricnet.methods import METHODS, of_another_method
 from ricnet.models.config import Choices, Config, Optimization, field_types, fits, from_json
 from ricnet.models.run import RunFolder
@@ -147,8 +147,7 @@ def _present(folder: RunFolder) -> None:
     console.print(run_table(record))
     look = shlex.join(["ric", "predict", str(folder.path), "--trace"])
     say(chosen_words(record.evaluation), console)
-    for line in (f"report   {folder.report}", f"look     {look}"):  # paths are not wrapped
-        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+    say([f"report   {folder.report}", f"look     {look}"], console, wrap=False)  # paths can be copied
 
 
 # Settings of a run as flags
@@ -169,7 +168,7 @@ def read_training(
     """Read the flags of a command that trains; --help shows the settings of the methods that the flags choose."""
     own = {flag.name: flag for flag in flags_of(kind, "run")}
     left_out = {"seed"} if "seeds" in own else set()
-    every = _setting_flags([Config(method=method()) for method in METHODS.values()], {*own, *left_out})
+    every = _setting_flags([Config, *METHODS.values()], {*own, *left_out})
     try:
         given = read([*own.values(), *every], arguments, command)
     except UnknownFlag as problem:
@@ -187,11 +186,11 @@ def read_training(
     return Typed(build(kind, given, command), settings, given)
 
 
-def _setting_flags(configs: Iterable[Config], without: set[str]) -> list[Flag]:
-    """Flags of all settings; a setting that several methods have may take the values of each."""
+def _setting_flags(owners: Iterable[Any], without: set[str]) -> list[Flag]:
+    """Flags of the fields of these dataclasses or instances; one that several have may take the values of each."""
     found: dict[str, Flag] = {}
-    for config in configs:
-        for flag in flags_of(config, "training", PARTS):
+    for owner in owners:
+        for flag in flags_of(owner, "training", PARTS):
             first = found.setdefault(flag.name, flag)
             found[flag.name] = first._replace(kind=first.kind | flag.kind if first.kind != flag.kind else first.kind)
     return [flag for flag in found.values() if flag.name not in without]

@@ -24,14 +24,12 @@ from jinja2 import Environment, FileSystemLoader
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from ricnet.apps.answers import answers
 from ricnet.apps.commands.decisions import Decisions
 from ricnet.apps.server import requests, responses
 from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.connections import Guard, address_of, most_connections, server
 from ricnet.apps.server.limits import Hosts, Limits, Refusal
 from ricnet.apps.server.requests import Decoders, File, Options, RequestInputs
-from ricnet.errors import RicnetError, in_python
 from ricnet.evaluation.conformal import SetRule
 from ricnet.evaluation.costs import Costs
 from ricnet.io import short
@@ -126,10 +124,7 @@ def _add_predict(
 
         def respond() -> Response:
             how = (options.top, options.abstain_below, options.trace)
-            said = answers(path, given.names, classifier.class_names, *how)
-            if decisions.sets is not None or costs is not None:
-                decided = decisions.entries(path, classifier.class_names, trace=False)
-                said = [entry | more for entry, more in zip(said, decided, strict=True)]
+            said = decisions.answers(path, given.names, classifier.class_names, *how)
             return JSONResponse({"predictions": said, "notes": [*given.notes, *notes]})
 
         return await asyncio.to_thread(respond) if options.trace else respond()  # a trace may be large
@@ -164,10 +159,7 @@ def _within_budget(classifier: Classifier, options: Options, most: int) -> tuple
         raise Refusal(422, f"max_steps is {short(str(options.max_steps), 20)}; it must be at most {most}.")
     if options.budget is None:
         return None, []
-    try:
-        frugal, told = classifier.within(options.budget)
-    except RicnetError as error:
-        raise Refusal(422, in_python(error.sentence)) from None
+    frugal, told = classifier.within(options.budget)
     return replace(frugal, recordings=None), [] if told is None else [f"{told}."]
 
 
@@ -176,10 +168,7 @@ def _set_rule(classifier: Classifier, options: Options) -> SetRule | None:
         return None
     if options.max_ms is not None:
         raise Refusal(422, "coverage holds without a time limit; leave max_ms out.")
-    try:
-        return set_rule(classifier, options.coverage, max_steps=options.max_steps)
-    except RicnetError as error:
-        raise Refusal(422, in_python(error.sentence)) from None
+    return set_rule(classifier, options.coverage, max_steps=options.max_steps)
 
 
 def _add_facts(app: FastAPI, classifier: Classifier, batcher: Batcher, model: dict[str, Any]) -> None:

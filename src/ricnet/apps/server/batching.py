@@ -45,7 +45,8 @@ class Question:
     answer: "Future[Trajectory]" = field(default_factory=Future)
 
     def joins(self, first: "Question") -> bool:
-        """Whether both fit in one batch. Different budgets do only if each input leaves by itself, at the stages."""
+        """Whether both fit in one batch. With different budgets they do at the stages only, which each input leaves by
+        itself."""
         if self.plain and first.plain:
             return True
         kinds = {(one.max_steps, one.trace, getattr(one.classifier, "budget", None)) for one in (self, first)}

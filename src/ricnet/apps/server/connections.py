@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ricnet.apps.server.limits import Hosts, Limits, Refusal
-from ricnet.errors import RicnetError, require
+from ricnet.errors import RicnetError, in_python, require
 from ricnet.io import short
 
 log = logging.getLogger("ricnet.server")
@@ -243,7 +243,7 @@ class Guard:
         except Refusal as refusal:
             return refusal
         except RicnetError as problem:
-            return Refusal(422, str(problem))
+            return Refusal(422, in_python(problem.sentence))
         except ClientDisconnect:
             exchange.status = 499  # as in nginx: the client has closed the connection
         except Exception:

@@ -42,6 +42,7 @@ class Answer(BaseModel):
     cost: float | None = Field(None, description="With exits: share of compute that was used.")
     top: list[Ranked] = Field(description="The most probable classes, as many as requested.")
     set: list[str] | None = Field(None, description="With coverage: the classes of the prediction set, likely first.")
+    sets: list[list[str]] | None = Field(None, description="With coverage and trace: the set after every step.")
     expected_cost: float | None = Field(None, description="With ric serve --costs: expected cost of the answer.")
     costs: list[float] | None = Field(None, description="With trace and exits: share of compute after every step.")
     beliefs: list[list[float]] | None = Field(None, description="With trace: probabilities after every step, by class.")

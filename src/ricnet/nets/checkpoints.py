@@ -1,37 +1,38 @@
-"""Networks of transformers, from a folder as `save_pretrained` writes it.
+"""Checkpoints of pretrained encoders: the architecture that config.json of a run stores, checks of the files of a
+checkpoint, and networks of transformers from a folder as `save_pretrained` writes it.
 
-Checkpoints are untrusted: code that comes with them is never run, and a configuration may not ask for more memory than
-its weights need. transformers can fetch code from the Hub by a name in a configuration (kernels for attention or
-experts, quantization); such names are dropped, and no request is sent to the Hub while a network is built.
+Checkpoints are untrusted: their JSON is validated, weights are read from safetensors files only, code that comes with
+them is never run, and a configuration may not ask for more memory than its weights need. transformers can fetch code
+from the Hub by a name in a configuration (kernels for attention or experts, quantization); such names are dropped, and
+no request is sent to the Hub while a network is built.
 """
 
 import dataclasses
 import inspect
 import json
 import logging
+import math
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import torch
+from safetensors import safe_open
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ricnet.errors import RicnetError, first_line, listed, require_extra, setting
-from ricnet.nets.architecture import (
-    Architecture,
-    OverLimit,
-    are_numbers,
-    count_weights,
-    is_side,
-    limit_for,
-    read_json,
-)
+from ricnet.io import misfit, parse_json, read_text
 
+LARGEST_SIDE = 4096
+SLACK = 1 << 24
+"""Numbers that a network may allocate beside its weights."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 """Files of weights that are not safetensors."""
 FORGOTTEN = ("id2label", "label2id", "_name_or_path", "architectures", "auto_map", "transformers_version", "dtype")
@@ -41,6 +42,112 @@ ALWAYS_ALLOWED = ("model_type", "rope_scaling", "rope_parameters")
 NAMES_CODE = re.compile("implementation|quantization|kernel_config|auto_map|remote_code")
 """Keys by which a configuration can name code on the Hub, at any depth."""
 _BUILDING = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Everything that builds a pretrained encoder except its weights; part of the config.json of a run."""
+
+    library: Literal["transformers", "timm"]
+    network: dict[str, Any]
+    """Arguments with which the library builds the network."""
+    reads: Literal["images", "tokens"]
+    size: tuple[int, int] = (0, 0)
+    """Height and width that images are resized to."""
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    """Mean and standard deviation of pixels from 0 to 1, one number per channel."""
+    pooler: bool = True
+    """Whether the checkpoint has weights for the pooling layer that transformers adds."""
+    pad: int = 0
+    """Id of the padding token."""
+
+    def to_json(self) -> dict[str, Any]:
+        entry: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return entry
+
+
+def architecture_from_json(entry: object, source: str) -> Architecture:
+    """Reads untrusted JSON; `source` names its file in errors."""
+    form = {
+        "library": lambda value: value in ("transformers", "timm"),
+        "network": lambda value: isinstance(value, dict),
+        "reads": lambda value: value in ("images", "tokens"),
+        "size": lambda value: are_numbers(value, 2) and all(is_side(side, least=0) for side in value),
+        "mean": are_numbers,
+        "std": are_numbers,
+        "pooler": lambda value: isinstance(value, bool),
+        "pad": lambda value: isinstance(value, int) and value >= 0,
+    }
+    wrong = misfit(entry, form)
+    if wrong is not None or not isinstance(entry, dict) or set(entry) != set(form):
+        raise RicnetError(f"{source} does not describe its encoder ({wrong or 'unknown entries'}); restore it.")
+    return Architecture(**entry | {name: tuple(entry[name]) for name in ("size", "mean", "std")})
+
+
+def are_numbers(value: object, count: int | None = None) -> bool:
+    numbers = isinstance(value, list) and all(isinstance(n, int | float) and math.isfinite(n) for n in value)
+    return numbers and (count is None or len(value) == count)  # type: ignore[arg-type]
+
+
+def is_side(side: object, least: int = 1) -> bool:
+    return isinstance(side, int) and not isinstance(side, bool) and least <= side <= LARGEST_SIDE
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        entry = parse_json(read_text(path))
+    except FileNotFoundError as error:
+        raise RicnetError(f"{path.parent} holds no {path.name}; give the folder of a whole checkpoint.") from error
+    except (ValueError, OSError) as error:
+        raise RicnetError(f"{path} cannot be read ({error}); get a whole copy of the checkpoint.") from error
+    if not isinstance(entry, dict):
+        raise RicnetError(f"{path} is not a JSON object; get a whole copy of the checkpoint.")
+    return entry
+
+
+def count_weights(file: Path) -> int:
+    """Numbers in a safetensors file, from its header."""
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise RicnetError(f"{file} does not exist; give the path of a safetensors file.") from error
+    except Exception as error:  # its header is untrusted JSON
+        raise RicnetError(f"{file} is not a safetensors file, or is damaged ({first_line(error)}).") from error
+
+
+# Limit of the memory of a network that is built from an untrusted file: a few bytes can ask for terabytes
+
+
+class OverLimit(Exception):
+    pass
+
+
+class MemoryLimit(TorchFunctionMode):
+    """Context that raises `OverLimit` before the tensors created in it exceed this many numbers in total."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.left = numbers
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if function in (torch.empty, torch.zeros, torch.ones):
+            size = args[0] if args and isinstance(args[0], Sequence) else args
+            self.left -= math.prod(size)
+            if self.left < 0:
+                raise OverLimit
+        return function(*args, **(kwargs or {}))
+
+
+def limit_for(weights: int) -> MemoryLimit:
+    """The limit for a network with this many weights, and for its position tables, masks and activations."""
+    return MemoryLimit(4 * weights + SLACK)
+
+
+# Networks of transformers
 
 
 def require_hf() -> None:
@@ -119,7 +226,7 @@ def build(architecture: Architecture) -> nn.Module:
 
     kind = str(architecture.network.get("model_type"))
     if kind not in CONFIG_MAPPING:
-        raise RicnetError(f"transformers knows no network of the kind {kind[:80]!r}; install a newer version.")
+        raise RicnetError(f"transformers has no network of type {kind[:80]!r}; install a newer version.")
     with _isolated():
         network: Any = AutoModel.from_config(_config(architecture.network), trust_remote_code=False)
     _refuse_fetching(network)
@@ -193,7 +300,7 @@ def _refuse_unknown_kind(folder: Path) -> None:
             "transformers has."
         )
     raise RicnetError(
-        f"{folder}: transformers knows no network of the kind {str(kind)[:80]!r} (model_type in config.json); install "
+        f"{folder}: transformers has no network of type {str(kind)[:80]!r} (model_type in config.json); install "
         "a newer version, or use another checkpoint."
     )
 
@@ -254,7 +361,7 @@ def _weight_files(folder: Path) -> list[Path]:
     names = sorted(set(shards.values()), key=str) if isinstance(shards, dict) else []
     for name in names or [None]:
         if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
-            raise RicnetError(f"{index} names {str(name)[:80]!r}, which is no file in its folder; get a whole copy.")
+            raise RicnetError(f"{index} names {str(name)[:80]!r}, which is not a file in its folder; get a whole copy.")
     return [folder / name for name in names]
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from refusals import refusal
-from ricnet.nets.architecture import MemoryLimit, OverLimit, architecture_from_json
+from ricnet.nets.checkpoints import MemoryLimit, OverLimit, architecture_from_json
 from ricnet.nets.pretrained import read_hf
 
 
