@@ -1,6 +1,7 @@
 """Parity, the task of ACT (Graves 2016) and PonderNet (Banino et al. 2021), where one step cannot compute the answer.
 
     python scripts/study_parity.py --to results/parity.json [--entries 16] [--updates 8000] [--jobs 2]
+        [--systems "RIC, on-policy" …]
 
 Inputs are vectors in {−1, 0, 1}; the class is whether the number of 1s is odd. Training vectors have 1 to 3/4 of their
 entries non-zero, each number equally often; test vectors also have more. Every update draws new vectors, so that
@@ -58,12 +59,15 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=16)
     parser.add_argument("--updates", type=int, default=8000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     runs = kept(options)
     done = {(run["system"], run["seed"]) for run in runs}
     with ProcessPoolExecutor(options.jobs) as pool:
-        asked = [(system, seed) for seed in range(options.seeds) for system in SYSTEMS if (system, seed) not in done]
+        asked = [
+            (system, seed) for seed in range(options.seeds) for system in options.systems if (system, seed) not in done
+        ]
         futures = [pool.submit(study, system, seed, options.entries, options.updates) for system, seed in asked]
         for future in as_completed(futures):
             runs.append(future.result())
