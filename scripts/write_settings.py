@@ -43,6 +43,7 @@ RUN = (
         "text",
         "seed",
         "resolution",
+        "oversize",
         "val_fraction",
         "train_fraction",
         "test",

@@ -92,6 +92,37 @@ def test_a_crop_is_what_bilinear_interpolation_of_torch_makes_of_it(monkeypatch:
     assert torch.equal(made, whole[:, :, 4:12, 6:14].round())
 
 
+def test_a_crop_out_of_a_larger_image_has_the_size_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the side is enlarged as without a size; the whole is reduced as Pillow and torch do with antialiasing."""
+    image = torch.randint(0, 256, (2, 3, 10, 10), dtype=torch.uint8)
+    boxed(monkeypatch, (0.4, 0.4, 0.3, 0.3))  # pixels 3 … 6, enlarged from 4 to 8
+    made = augment(image, Augmentation(crop_area=0.2), size=(8, 8))
+    expected = F.interpolate(image.float(), scale_factor=2, mode="bilinear")[:, :, 6:14, 6:14]
+    assert (made - expected).abs().max() <= 0.5 + 1e-4
+    boxed(monkeypatch, (1, 1, 0, 0))
+    made = augment(image, Augmentation(crop_area=0.2), size=(8, 8))
+    expected = F.interpolate(image.float(), (8, 8), mode="bilinear", antialias=True)
+    inner = (slice(None), slice(None), slice(1, -1), slice(1, -1))  # border pixels are weighted a little differently
+    assert (made[inner] - expected[inner]).abs().max() <= 0.5 + 1e-3
+    assert (made - expected).abs().max() < 20
+
+
+def test_without_random_areas_windows_are_cut_out_of_a_larger_image() -> None:
+    torch.manual_seed(0)
+    image = torch.arange(20, dtype=torch.uint8).view(1, 1, 4, 5).expand(500, -1, -1, -1)
+    made = augment(image, Augmentation(), size=(3, 3))
+    places = {(row, column) for row in range(2) for column in range(3)}
+    expected = {bytes(image[0, 0, r : r + 3, c : c + 3].flatten().tolist()) for r, c in places}
+    assert {bytes(one.flatten().tolist()) for one in made} == expected
+
+
+@pytest.mark.parametrize("augmentation", [Augmentation(2, True, cutout=3), PHOTOGRAPHS])
+def test_the_size_of_the_images_themselves_changes_nothing(augmentation: Augmentation) -> None:
+    batch = torch.randint(0, 256, (16, 3, 9, 9), dtype=torch.uint8)
+    made = [augment(batch, augmentation, generator=torch.Generator(), size=size) for size in (None, (9, 9))]
+    assert torch.equal(*made)
+
+
 def test_areas_are_uniform_and_sides_in_a_ratio_that_fits() -> None:
     torch.manual_seed(0)
     height, width, top, left = batches.crop_boxes(0.35, Shard(20_000), torch.device("cpu"))

@@ -72,6 +72,14 @@ class Augmentation:
 PHOTOGRAPHS = Augmentation(flip=True, crop_area=0.35, colour=0.4)
 
 
+def view_shape(input_shape: tuple[int, ...], oversize: float) -> tuple[int, ...]:
+    """Shape of what a network reads of inputs that are stored at `oversize` times its resolution: an image's centre."""
+    if len(input_shape) != 3:
+        return input_shape
+    channels, height, width = input_shape
+    return channels, round(height / oversize), round(width / oversize)
+
+
 def small_crops(shape: Sequence[int]) -> Augmentation:
     """Augmentation for arrays of this shape: padding as usual for CIFAR-10, less for smaller images."""
     return Augmentation(crop_padding=min(4, min(shape[2:]) // 8) if len(shape) == 4 else 0)
@@ -94,6 +102,8 @@ class Dataset:
     """How the columns of a table are encoded; None for other data."""
     calibration: Split | None = None
     """Rows held out for guarantees; they are used neither in training nor in any choice."""
+    oversize: float = 1.0
+    """Side of the images as a multiple of the resolution that networks read; above 1 only with random crops."""
 
     def __post_init__(self) -> None:
         for name in self.class_names:
@@ -111,6 +121,11 @@ class Dataset:
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.train.inputs.shape[1:])
+
+    @property
+    def view_shape(self) -> tuple[int, ...]:
+        """Shape of what a network reads of an input."""
+        return view_shape(self.input_shape, self.oversize)
 
     @property
     def is_image(self) -> bool:
@@ -231,6 +246,8 @@ class Parts:
     fill: Callable[[Dataset], "Dataset | Parts"] | None = None
     """Replaces row numbers, if `inputs` are these, by the rows once the splits are known. It may return new parts
     without damaged rows, which are then split again."""
+    oversize: float = 1.0
+    """As in `Dataset`."""
 
     def dataset(
         self,
@@ -257,7 +274,7 @@ class Parts:
             notes = (f"Nothing is held out for testing ({setting('test_fraction', 0)}).", *notes)
         # Until rows are filled in, those of calibration follow the test rows: nothing is learned from either.
         unseen = test if held is None else _joined(test, held)
-        dataset = Dataset(name, train, val, unseen, self.class_names, self.augmentation, notes)
+        dataset = Dataset(name, train, val, unseen, self.class_names, self.augmentation, notes, oversize=self.oversize)
         filled = dataset if self.fill is None else self.fill(dataset)
         if isinstance(filled, Parts):
             return filled.dataset(name, val_fraction, undivided, test_fraction, calibration_fraction)

@@ -264,6 +264,7 @@ _WOOFS = ("imagewoof2-160", "imagewoof2-320", "imagewoof2")
         ),
     ),
     resizable=True,
+    resolution=128,
 )
 def read_imagewoof(path: Path, resolution: int | None) -> tuple[Split, Split]:
     """The official val/ is the test set."""

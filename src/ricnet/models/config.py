@@ -8,6 +8,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from ricnet.data.dataset import Augmentation, view_shape
+from ricnet.data.registry import MOST_OVERSIZE
 from ricnet.errors import RicnetError, require, require_finite, setting, wanted
 from ricnet.io import is_text, misfit
 from ricnet.methods import METHODS, RETIRED_PRESETS, RIC, Method, modern_method
@@ -17,7 +19,7 @@ PARTS = ("method", "network", "optimization")
 """Fields of `Config` that are dataclasses of settings."""
 DATA_SETTINGS = (
     *("resolution", "val_fraction", "train_fraction", "label_noise", "text", "test", "test_fraction"),
-    "calibration_fraction",
+    *("calibration_fraction", "oversize"),
 )
 """Settings that determine the splits."""
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule", "budget")
@@ -67,6 +69,9 @@ class Optimization:
     No effect with --select last."""
     augment: bool = True
     """Augment training images: crops, flips and colours as the data set allows, and --cutout."""
+    crop_area: float | None = None
+    """Smallest share of an image that a random crop covers; each crop is resized to the whole size. None for that of
+    the data: 0.35 for photographs, 1 (no crops) for other images. Lower it against over-fitting."""
     cutout: int = 0
     """Side in pixels of a square that is greyed out at a random place of each training image; 0 for none. Raise it
     against over-fitting."""
@@ -97,9 +102,16 @@ class Optimization:
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for name in ("momentum", "average"):
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "from 0 to below 1")
+        area = self.crop_area
+        require(area is None or 0 < area <= 1, "crop_area", area, "above 0 and at most 1, or None")
         require(0 <= self.lr_end <= 1, "lr_end", self.lr_end, "from 0 to 1")
         require(self.patience is None or self.patience >= 1, "patience", self.patience, "at least 1, or None")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
+
+    def augmentation(self, of_data: Augmentation) -> Augmentation:
+        """The augmentation of the data set with the changes of these settings."""
+        area = of_data.crop_area if self.crop_area is None else self.crop_area
+        return dataclasses.replace(of_data, cutout=self.cutout, crop_area=area)
 
     @property
     def extendable(self) -> bool:
@@ -116,6 +128,10 @@ class Choices:
     resolution: int | None = None
     """Side in pixels that images are resized to; None for the resolution of the data set. Raise it for detail, lower it
     for speed."""
+    oversize: float = 1.0
+    """Side of stored photographs as a multiple of --resolution. Training cuts random crops out of the whole stored
+    image, everything else reads its centre at --resolution. With 1, crops are enlarged to the size of the image that
+    they are cut from. Raise it for sharper crops."""
     val_fraction: float = 0.1
     """Share of the training data held out for validation. Raise it for a more reliable choice of the epoch, lower it
     for more training rows."""
@@ -167,6 +183,7 @@ class Choices:
         require(0 < share <= 1, "train_fraction", share, "above 0 and at most 1")
         require(0 <= self.label_noise < 1, "label_noise", self.label_noise, "from 0 to below 1")
         require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
+        require(1 <= self.oversize <= MOST_OVERSIZE, "oversize", self.oversize, f"from 1 to {MOST_OVERSIZE:g}")
         budget = self.budget
         require(budget is None or 0 < budget <= 1, "budget", budget, "above 0 and at most 1")
 
@@ -186,6 +203,9 @@ class Config(Choices):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1")
+        if self.network.freeze:
+            rule = f"1 with {setting('freeze', True)}: features are computed once, from whole images"
+            require(self.oversize == 1, "oversize", self.oversize, rule)
         if self.budget is None:
             return
         if self.network.exits == "none":
@@ -204,6 +224,10 @@ class Config(Choices):
                     f"{setting(name, threshold)} and {setting('budget', self.budget)} are two halting rules; "
                     "remove one."
                 )
+
+    def view_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of what the network reads of an input."""
+        return view_shape(input_shape, self.oversize)
 
     @property
     def fits_temperature(self) -> bool:

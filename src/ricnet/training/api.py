@@ -340,7 +340,7 @@ def _choose(
     built = build_first(config, dataset.input_shape, device) if encoder is None else None
     network = encoder if built is None else built.encoder
     if request.start is None and "batch_size" not in request.changes and network is not None:
-        fitting = partial(fit_batch, config, network, dataset.input_shape, device, processes.count)
+        fitting = partial(fit_batch, config, network, dataset.view_shape, device, processes.count)
         config, smaller = processes.broadcast(fitting)
         notes += smaller
     if request.resume:
@@ -418,6 +418,11 @@ def _resolved(
     resumed: RunFolder | None = None,
 ) -> tuple[Config, nn.Module | None, Built | None]:
     """The encoder, read or built unless given, and the configuration with the horizon of its exits."""
+    if config.oversize != dataset.oversize:
+        raise RicnetError(
+            f"{setting('oversize', config.oversize)} is for images that are read from files; {dataset.name} has images "
+            f"of {dataset.oversize:g} times the resolution; leave it out."
+        )
     if encoder is None and config.network.pretrained:
         encoder = find_encoder(config.network.encoder) if resumed is None else _stored_encoder(resumed)
     if encoder is None and built is None:
@@ -448,7 +453,7 @@ def _behind_frozen(
         return dataset, encoder
     refuse_other_kind(encoder, dataset, config)
     settings, exits = config.optimization, config.network.exits
-    varied = replace(dataset.augmentation, cutout=settings.cutout)
+    varied = settings.augmentation(dataset.augmentation)
     copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
     features = featured(dataset, encoder, device, copies, varied, console, exits)
     return features, None if exits == "none" else known(encoder, dataset.input_shape, exits)

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -351,7 +350,8 @@ class Batches:
         self.labels = train.labels.to(device)
         self.weights = None if train.weights is None else (train.weights / train.weights.mean()).to(device)
         varied = dataset.is_image and settings.augment
-        self.augmentation = replace(dataset.augmentation, cutout=settings.cutout) if varied else None
+        self.augmentation = settings.augmentation(dataset.augmentation) if varied else None
+        self.crop_size = dataset.view_shape[1:]
         self.size = min(settings.batch_size, len(train))
         self.per_epoch = len(train) // self.size
         self.shard = processes.shard(self.size)
@@ -382,7 +382,7 @@ class Batches:
         """Inputs and labels, and weights where there are any."""
         inputs = self.feed.staged if self.feed.streams else self.feed.inputs[rows]
         if self.augmentation is not None:
-            inputs = augment(inputs, self.augmentation, self.shard, self.generator)
+            inputs = augment(inputs, self.augmentation, self.shard, self.generator, self.crop_size)
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
 
@@ -424,7 +424,7 @@ def build_first(config: Config, input_shape: tuple[int, ...], device: torch.devi
     with isolated_rng(config, device, None):
         generator = seeded_generator(config, None, device)
         with building_with(generator):
-            encoder = build_encoder(config.network, input_shape)
+            encoder = build_encoder(config.network, config.view_shape(input_shape))
         return Built(encoder, (generator or torch.default_generator).get_state())
 
 
@@ -467,7 +467,7 @@ def initial_network(
     model = model.to(device).train()
     processes.broadcast_tensors(model.state_dict().values())
     # channels last, in which convolutions are fastest; on a CPU only for images large enough to be worth it
-    worth = max(dataset.input_shape[1:], default=0) > TINY_IMAGE and not has_narrow_shortcut(model)
+    worth = max(dataset.view_shape[1:], default=0) > TINY_IMAGE and not has_narrow_shortcut(model)
     if dataset.is_image and (device.type == "cuda" or worth):
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         torch.backends.cudnn.benchmark = True

@@ -102,7 +102,7 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
     own = split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]
     how: dict[str, Any] = {
         "data_dir": data_dir,
-        "resolution": _resolution(classifier, data),
+        **_resolution(classifier, data),
         "val_fraction": config.val_fraction,
         "columns": classifier.columns,
         "class_names": classifier.class_names,
@@ -181,11 +181,12 @@ def _with_classes(ours: tuple[str, ...], dataset: Dataset, own: bool) -> Dataset
     return replace(dataset, train=train, val=val, test=test, class_names=ours)
 
 
-def _resolution(classifier: Classifier, data: str) -> int | None:
+def _resolution(classifier: Classifier, data: str) -> dict[str, Any]:
     """Images in a folder are resized to the size that the model reads."""
     is_folder = data not in DATASETS and user_path(data).is_dir()
-    reads_images = len(classifier.input_shape) == 3
-    return classifier.input_shape[-1] if is_folder and reads_images else classifier.config.resolution
+    if is_folder and len(classifier.input_shape) == 3:
+        return {"resolution": classifier.input_shape[-1]}
+    return {"resolution": classifier.config.resolution, "oversize": classifier.config.oversize}
 
 
 # Output
