@@ -9,11 +9,13 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import Float
+from scipy.stats import beta
 from torch import Tensor, nn
 
 from refusals import refusal
 from ricnet.data import Augmentation, Dataset, augment, batches, epoch_order, load
 from ricnet.data.arrays import map_array
+from ricnet.data.batches import mix
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.distributed import Processes, Shard
 from ricnet.machine import SHARE, fits_memory, free_bytes
@@ -435,3 +437,32 @@ def test_files_are_mapped_not_read(tmp_path: Path) -> None:
         assert np.array_equal(found, array)
     with pytest.raises(ValueError, match="objects"):
         map_array(tmp_path / "some.npz", "objects")
+
+
+def test_mixup_averages_inputs_and_labels_by_the_same_share() -> None:
+    inputs = torch.arange(6, dtype=torch.uint8).view(3, 1, 1, 2)
+    mixed, labels = mix(inputs, torch.tensor([0, 1, 1]), 3, 0.2, generator=torch.Generator().manual_seed(0))
+    share = labels[0, 0]  # of the first example, whose counterpart is the last
+    assert 0 < share < 1
+    torch.testing.assert_close(labels.sum(1), torch.ones(3))
+    torch.testing.assert_close(
+        mixed[0].flatten(), share * torch.tensor([0.0, 1.0]) + (1 - share) * torch.tensor([4, 5.0])
+    )
+    assert mixed[1].flatten().tolist() == [2, 3]  # its own counterpart
+    assert labels[1].tolist() == [0, 1, 0]
+    assert (labels[:, 2] == 0).all()
+
+
+def test_the_shares_of_mixup_are_beta_distributed() -> None:
+    """Rows of the first half of the batch are mixed with rows of the other class."""
+    inputs, labels = torch.zeros(20_000, 1), torch.arange(20_000) // 10_000
+
+    def shares(alpha: float) -> Tensor:
+        return mix(inputs, labels, 2, alpha, generator=torch.Generator().manual_seed(1))[1][:10_000, 0].double()
+
+    for alpha in (0.2, 1.0):
+        for level in (0.001, 0.1, 0.5, 0.9):
+            assert float((shares(alpha) < level).double().mean()) == pytest.approx(
+                beta.cdf(level, alpha, alpha), abs=0.015
+            )
+    assert shares(0.01).isfinite().all()

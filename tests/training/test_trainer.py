@@ -1,4 +1,5 @@
 import dataclasses
+import math
 import os
 import shutil
 import signal
@@ -250,6 +251,24 @@ def test_after_recording_at_the_first_update_a_resumed_run_sees_its_own_epoch(da
     other._next_rows()
     other.load_state_dict(state)
     assert torch.equal(other._next_rows(), expected)
+
+
+def test_mixed_labels_reach_the_loss_and_are_learned_from(dataset: Dataset, tmp_path: Path) -> None:
+    learner = trainer(dataset, mixup=0.4)
+    rows = learner._next_rows()
+    inputs, labels = learner.batches(rows)
+    assert (inputs.dtype, labels.shape) == (torch.float32, (len(rows), 3))
+    mixed = (labels.amax(1) < 0.99) & (labels.sum(1) > 0.99)
+    assert 0.2 < mixed.float().mean() < 0.9
+    with refusal("mixup", "weighted rows"):
+        trainer(weighted(dataset), mixup=0.4)
+    for method in ("supervised", "ric-on-policy"):
+        plain, mixing = (
+            trained(dataset, tmp_path / f"{method}{alpha}", method, mixup=alpha, label_smoothing=alpha / 4, epochs=4)
+            for alpha in (0.0, 0.2)
+        )
+        assert mixing["test"]["accuracy"] > plain["test"]["accuracy"] - 0.15
+        assert mixing["test"]["nll"] < math.log(3)
 
 
 def test_weights_reach_the_loss_with_their_rows_and_are_one_on_average(

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from ricnet.core.policies import Dirichlet
 from ricnet.data.dataset import Augmentation, Dataset, Split
 from ricnet.distributed import Shard
 from ricnet.errors import RicnetError, setting
@@ -176,6 +177,31 @@ def _hidden(
     start = torch.randint(length, (shard.rows, 1), device=device, generator=generator)[shard.own] - side // 2
     place = torch.arange(length, device=device)
     return (place >= start) & (place < start + side)
+
+
+# Mixup
+
+
+def mix(
+    inputs: Num[Tensor, "n ..."],
+    labels: Int64[Tensor, "n"],
+    classes: int,
+    alpha: float,
+    shard: Shard | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Float[Tensor, "n ..."], Float[Tensor, "n classes"]]:
+    """Mixup (Zhang et al. 2018): λ·x_i + (1 − λ)·x_j and λ·e_i + (1 − λ)·e_j with λ ~ Beta(α, α) for each example i,
+    where j is its counterpart from the other end of the batch, or of a process's part of it; the order of a batch is
+    random."""
+    shard = shard or Shard(len(inputs))
+    both = torch.full((shard.rows, 2), alpha, device=inputs.device)
+    share = Dirichlet(both, both).sample(generator)[shard.own, 0].exp()
+
+    def mixed(rows: Float[Tensor, "n *any"]) -> Float[Tensor, "n *any"]:
+        weight = share.view(-1, *(1,) * (rows.ndim - 1))
+        return weight * rows + (1 - weight) * rows.flip(0)
+
+    return mixed(inputs.float()), mixed(F.one_hot(labels, classes).float())
 
 
 # Rows that do not fit into memory

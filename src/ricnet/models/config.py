@@ -75,6 +75,9 @@ class Optimization:
     cutout: int = 0
     """Side in pixels of a square that is greyed out at a random place of each training image; 0 for none. Raise it
     against over-fitting."""
+    mixup: float = 0.0
+    """α of mixup (Zhang et al. 2018): each training example is averaged with another of its batch, and so are their
+    labels, with a weight drawn from Beta(α, α); 0 for none. Raise it against over-fitting."""
     augmented_copies: int = 0
     """With --freeze, the number of augmented copies of each training image that are added to the training data; each is
     encoded once. Raise it against over-fitting."""
@@ -98,7 +101,7 @@ class Optimization:
             require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
         for name in ("lr", "encoder_lr"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        for name in ("weight_decay", "warmup_epochs", "cutout", "augmented_copies"):
+        for name in ("weight_decay", "warmup_epochs", "cutout", "mixup", "augmented_copies"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for name in ("momentum", "average"):
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "from 0 to below 1")
@@ -203,6 +206,11 @@ class Config(Choices):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1")
+        if self.optimization.mixup:
+            rule = f"0 for these settings of {self.method.name}, which cannot learn from mixed labels"
+            require(self.method.takes_soft_labels, "mixup", self.optimization.mixup, rule)
+            rule = f"0 with {setting('class_weight', self.class_weight)}: a mixed example has no class"
+            require(self.class_weight is None, "mixup", self.optimization.mixup, rule)
         if self.network.freeze:
             rule = f"1 with {setting('freeze', True)}: features are computed once, from whole images"
             require(self.oversize == 1, "oversize", self.oversize, rule)

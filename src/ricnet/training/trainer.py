@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ricnet.core.policies import building_with, drawing_from
 from ricnet.data import Dataset, augment, epoch_order
+from ricnet.data.batches import mix
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
@@ -352,6 +353,10 @@ class Batches:
         varied = dataset.is_image and settings.augment
         self.augmentation = settings.augmentation(dataset.augmentation) if varied else None
         self.crop_size = dataset.view_shape[1:]
+        self.mixup, self.classes = settings.mixup, len(dataset.class_names)
+        if self.mixup and (dataset.is_text or self.weights is not None):
+            what = "token ids" if dataset.is_text else "weighted rows"
+            raise RicnetError(f"{setting('mixup', self.mixup)} cannot average {what}; leave it out.")
         self.size = min(settings.batch_size, len(train))
         self.per_epoch = len(train) // self.size
         self.shard = processes.shard(self.size)
@@ -383,6 +388,8 @@ class Batches:
         inputs = self.feed.staged if self.feed.streams else self.feed.inputs[rows]
         if self.augmentation is not None:
             inputs = augment(inputs, self.augmentation, self.shard, self.generator, self.crop_size)
+        if self.mixup:
+            return mix(inputs, self.labels[rows], self.classes, self.mixup, self.shard, self.generator)
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
 
