@@ -17,9 +17,12 @@ from torch import Tensor, nn
 
 from ricnet.errors import RicnetError
 from ricnet.nets.stages import Exits, Known, all_features, counting, divide, features_of, in_eval_mode, measure
+from ricnet.nets.whitened import Whitening
 
 FEATURE_SAMPLE = 256
 """Training rows whose features are measured for normalisation."""
+WHITENING_SAMPLE = 5_000
+"""Training images, up to twice as many, whose patches are whitened."""
 
 
 class Backbone(nn.Module):
@@ -95,6 +98,9 @@ class Backbone(nn.Module):
         mean, std = channel_statistics(inputs)
         self.mean.copy_(mean)
         self.std.copy_(std)
+        for part in self.encoder.modules():
+            if isinstance(part, Whitening):
+                part.fit(self.normalized(inputs[:: max(1, len(inputs) // WHITENING_SAMPLE)]))
 
     def centre(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
         """The part of images that the encoder reads: the centre, unchanged pixels, of those that are stored larger. A
