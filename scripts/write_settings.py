@@ -46,6 +46,7 @@ RUN = (
         "oversize",
         "val_fraction",
         "train_fraction",
+        "final_fit",
         "test",
         "test_fraction",
         "calibration_fraction",

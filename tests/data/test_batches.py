@@ -125,6 +125,20 @@ def test_the_size_of_the_images_themselves_changes_nothing(augmentation: Augment
     assert torch.equal(*made)
 
 
+def test_reflected_borders_and_given_flips() -> None:
+    """All windows of the image padded by numpy's reflection; images that are mirrored are those that are named."""
+    torch.manual_seed(0)
+    padded = np.pad(IMAGE.numpy(), ((0, 0), (2, 2), (2, 2)), mode="reflect")
+    expected = {padded[:, r : r + 5, c : c + 6].tobytes() for r in range(5) for c in range(5)}
+    made = augment(IMAGE.expand(2000, -1, -1, -1), Augmentation(2, reflect=True))
+    assert {image.numpy().tobytes() for image in made} == expected
+    mirrored = torch.tensor([True, False, True])
+    for augmentation in (Augmentation(flip=True), Augmentation(flip=True, crop_area=0.99999)):
+        made = augment(IMAGE.expand(3, -1, -1, -1), augmentation, mirrored=mirrored)
+        assert [torch.equal(image, IMAGE.flip(2)) for image in made] == mirrored.tolist()
+        assert torch.equal(made[1], IMAGE)
+
+
 def test_areas_are_uniform_and_sides_in_a_ratio_that_fits() -> None:
     torch.manual_seed(0)
     height, width, top, left = batches.crop_boxes(0.35, Shard(20_000), torch.device("cpu"))

@@ -40,15 +40,22 @@ def epoch_order(rows: int, seed: int, epoch: int) -> Int64[Tensor, "rows"]:
     return torch.randperm(rows, generator=generator)
 
 
+def first_mirrored(rows: int, seed: int) -> Bool[Tensor, "rows"]:
+    """Images that alternating flips mirror in the first epoch; each of the later ones mirrors the others."""
+    return epoch_order(rows, seed, -1) % 2 == 0
+
+
 def augment(
     images: UInt8[Tensor, "n c h w"],
     augmentation: Augmentation,
     shard: Shard | None = None,
     generator: torch.Generator | None = None,
     size: tuple[int, ...] | None = None,
+    mirrored: Bool[Tensor, "n"] | None = None,
 ) -> UInt8[Tensor, "n c h2 w2"]:
     """Random crops, mirroring, colours and cutout, as `augmentation` says. The results have this `size` (height, width;
-    by default that of the images), at most that of the images.
+    by default that of the images), at most that of the images. `mirrored` says which images are mirrored, by default
+    half of them at random.
 
     If the images are a shard of a minibatch, random numbers are drawn for all of it, so that the result does not depend
     on the number of processes. They come from torch's global generator unless one is given. Nothing here waits for the
@@ -57,7 +64,8 @@ def augment(
     shard = shard or Shard(len(images))
     size = size or (images.shape[2], images.shape[3])
     crop = _crop_and_resize if augmentation.crop_area < 1 else _shift_and_mirror
-    varied = _vary_colours(crop(images, size, augmentation, shard, generator), augmentation.colour, shard, generator)
+    cropped = crop(images, size, augmentation, shard, generator, mirrored)
+    varied = _vary_colours(cropped, augmentation.colour, shard, generator)
     return _cut_out(varied, augmentation.cutout, shard, generator)
 
 
@@ -67,14 +75,15 @@ def _crop_and_resize(
     augmentation: Augmentation,
     shard: Shard,
     generator: torch.Generator | None,
+    mirrored: Bool[Tensor, "n"] | None,
 ) -> UInt8[Tensor, "n c h2 w2"]:
     """Bilinear interpolation by two matrices for each image."""
     _, _, h, w = images.shape
     heights, widths, tops, lefts = crop_boxes(augmentation.crop_area, shard, images.device, generator)
     rows, columns = _interpolation(tops, heights, h, size[0]), _interpolation(lefts, widths, w, size[1])
     if augmentation.flip:
-        mirrored = torch.rand(shard.rows, 1, 1, device=images.device, generator=generator)[shard.own] < 0.5
-        columns = torch.where(mirrored, columns.flip(1), columns)
+        mirrored = _mirrored(shard, images.device, generator) if mirrored is None else mirrored
+        columns = torch.where(mirrored[:, None, None], columns.flip(1), columns)
     resized = rows[:, None] @ images.float() @ columns.mT[:, None]
     return resized.round_().clamp_(0, 255).to(torch.uint8)
 
@@ -126,6 +135,7 @@ def _shift_and_mirror(
     augmentation: Augmentation,
     shard: Shard,
     generator: torch.Generator | None,
+    mirrored: Bool[Tensor, "n"] | None,
 ) -> UInt8[Tensor, "n c h2 w2"]:
     """One gather for the whole batch, without waiting for the device."""
     pad, flip = augmentation.crop_padding, augmentation.flip
@@ -135,16 +145,28 @@ def _shift_and_mirror(
         return images
     columns = torch.arange(wide, device=images.device).expand(n, wide)
     if flip:
-        mirrored = torch.rand(shard.rows, 1, device=images.device, generator=generator)[shard.own] < 0.5
-        columns = torch.where(mirrored, wide - 1 - columns, columns)
+        mirrored = _mirrored(shard, images.device, generator) if mirrored is None else mirrored
+        columns = torch.where(mirrored[:, None], wide - 1 - columns, columns)
     rows = torch.arange(tall, device=images.device).expand(n, tall)
     if pad or size != (h, w):
         offsets = _offsets(2 * pad + h - tall, 2 * pad + w - wide, shard, images.device, generator)
         rows, columns = rows + offsets[0], columns + offsets[1]
-        images = F.pad(images, (pad, pad, pad, pad))
+        if augmentation.reflect:
+            rows, columns = _reflected(rows - pad, h), _reflected(columns - pad, w)
+        else:
+            images = F.pad(images, (pad, pad, pad, pad))
     cells = rows[:, :, None] * images.shape[3] + columns[:, None, :]
     index = cells.reshape(n, 1, tall * wide).expand(n, c, tall * wide)
     return images.flatten(2).gather(2, index).reshape(n, c, tall, wide)
+
+
+def _mirrored(shard: Shard, device: torch.device, generator: torch.Generator | None) -> Bool[Tensor, "n"]:
+    return torch.rand(shard.rows, device=device, generator=generator)[shard.own] < 0.5
+
+
+def _reflected(places: Int64[Tensor, "n length"], length: int) -> Int64[Tensor, "n length"]:
+    """Places beyond the border, mirrored at its outermost pixel."""
+    return (length - 1 - (length - 1 - places.abs()).abs()).clamp(min=0)
 
 
 def _offsets(

@@ -67,6 +67,8 @@ class Augmentation:
     et al. 2015). It replaces padded crops; 1: off."""
     colour: float = 0.0
     """Maximum relative change of brightness, contrast and saturation; 0: off."""
+    reflect: bool = False
+    """Pad with the mirrored border instead of black pixels."""
 
 
 PHOTOGRAPHS = Augmentation(flip=True, crop_area=0.35, colour=0.4)
@@ -183,7 +185,8 @@ def set_aside(rows: Split, fraction: float) -> tuple[Split, Split]:
 
 
 def _joined(first: Split, second: Split) -> Split:
-    return Split(torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels]))
+    texts = None if first.texts is None or second.texts is None else [*first.texts, *second.texts]
+    return Split(torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels]), texts=texts)
 
 
 def class_counts(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> dict[str, int]:
@@ -312,9 +315,24 @@ class Parts:
 # Fewer training rows, and label noise
 
 
-def altered(dataset: Dataset, train_fraction: float = 1.0, label_noise: float = 0.0) -> Dataset:
+def altered(
+    dataset: Dataset, train_fraction: float = 1.0, label_noise: float = 0.0, final_fit: bool = False
+) -> Dataset:
     """Labels are flipped first, so that the wrong ones do not depend on `train_fraction`."""
-    return take_fraction(flip_labels(dataset, label_noise), train_fraction)
+    dataset = take_fraction(flip_labels(dataset, label_noise), train_fraction)
+    return with_all_rows(dataset) if final_fit else dataset
+
+
+def with_all_rows(dataset: Dataset) -> Dataset:
+    """The validation rows are trained on too; they remain as the validation split, for the progress of a run."""
+    if dataset.train.weights is not None or dataset.val.weights is not None:
+        raise RicnetError(f"{setting('final_fit', True)} is not for weighted rows; give {dataset.name} larger splits.")
+    note = (
+        f"{setting('final_fit', True)}: the {len(dataset.val):,} validation {dataset.unit} are trained on too, so "
+        "results on them are those of training rows."
+    )
+    train = _joined(dataset.train, dataset.val)
+    return replace(dataset, train=train, notes=(*dataset.notes, note))
 
 
 def take_fraction(dataset: Dataset, fraction: float) -> Dataset:

@@ -132,6 +132,7 @@ def load(
     test_fraction: float | None = None,
     calibration_fraction: float = 0.0,
     oversize: float | None = 1.0,
+    final_fit: bool = False,
 ) -> Dataset:
     """Read a data set from local files; nothing is downloaded.
 
@@ -145,6 +146,7 @@ def load(
         quarter, 0: none).
     calibration_fraction: the share of training rows to hold out for guarantees.
     oversize: side of stored photographs as a multiple of the resolution (None: OVERSIZE for photographs, 1 for others).
+    final_fit: whether the validation rows are training rows too.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
@@ -179,7 +181,7 @@ def load(
             f"{spec} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
             "leave the resolution out (it is for folders of images and imagewoof)."
         )
-    return altered(dataset, train_fraction, label_noise)
+    return altered(dataset, train_fraction, label_noise, final_fit)
 
 
 def check_test(test: Any, test_fraction: float | None) -> None:

@@ -19,7 +19,7 @@ PARTS = ("method", "network", "optimization")
 """Fields of `Config` that are dataclasses of settings."""
 DATA_SETTINGS = (
     *("resolution", "val_fraction", "train_fraction", "label_noise", "text", "test", "test_fraction"),
-    *("calibration_fraction", "oversize"),
+    *("calibration_fraction", "oversize", "final_fit"),
 )
 """Settings that determine the splits."""
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule", "budget")
@@ -36,9 +36,10 @@ class Optimization:
     accumulate: int = 1
     """Parts of a batch whose gradients are accumulated for one update. The update is the same and takes less memory,
     except that batch norm sees one part at a time. Raise it if a batch does not fit into memory."""
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    """Optimizer: adamw has decoupled weight decay, adam (the paper) adds it to the gradient, sgd has momentum without
-    Nesterov."""
+    optimizer: Literal["adamw", "adam", "sgd", "nesterov", "muon"] = "adamw"
+    """Optimizer: adamw has decoupled weight decay, adam (the paper) adds it to the gradient, sgd has momentum,
+    nesterov Nesterov's momentum, and muon orthogonalises the updates of the encoder's matrices and is adamw for all
+    others."""
     lr: float = 1e-3
     """Peak learning rate. Lower it if training diverges."""
     encoder_lr: float = 0.1
@@ -47,11 +48,12 @@ class Optimization:
     weight_decay: float = 0.05
     """Weight decay. Raise it against over-fitting."""
     momentum: float = 0.9
-    """Momentum of sgd. Raise it for smoother updates."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """Schedule of the learning rate: cosine, down to --lr-end, or constant (the paper)."""
+    """Momentum of sgd, nesterov and muon. Raise it for smoother updates."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """Schedule of the learning rate: cosine or linear, down to --lr-end, or constant (the paper)."""
     lr_end: float = 0.0
-    """Learning rate at the end of the cosine, as a share of --lr. Raise it for larger updates in the last epochs."""
+    """Learning rate at the end of the cosine or of the line, as a share of --lr. Raise it for larger updates in the
+    last epochs."""
     warmup_epochs: float = 0.0
     """Epochs over which the learning rate rises from 0, at most half of all epochs. Raise it if training diverges in
     the first epochs."""
@@ -69,6 +71,14 @@ class Optimization:
     No effect with --select last."""
     augment: bool = True
     """Augment training images: crops, flips and colours as the data set allows, and --cutout."""
+    flip: Literal["random", "alternating"] = "random"
+    """How images are mirrored, where the data set allows it: half of them at random, or each in every second epoch,
+    which shows both sides equally often."""
+    shift: int | None = None
+    """Largest shift of a training image in pixels; None for that of the data set (4 for CIFAR-10, none for
+    photographs). Lower it if objects lie at fixed places."""
+    padding: Literal["black", "reflect"] = "black"
+    """What fills the border of a shifted image: black pixels, or the image mirrored at its border."""
     crop_area: float | None = None
     """Smallest share of an image that a random crop covers; each crop is resized to the whole size. None for that of
     the data: 0.35 for photographs, 1 (no crops) for other images. Lower it against over-fitting."""
@@ -107,6 +117,7 @@ class Optimization:
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "from 0 to below 1")
         area = self.crop_area
         require(area is None or 0 < area <= 1, "crop_area", area, "above 0 and at most 1, or None")
+        require(self.shift is None or self.shift >= 0, "shift", self.shift, "0 or more, or None")
         require(0 <= self.lr_end <= 1, "lr_end", self.lr_end, "from 0 to 1")
         require(self.patience is None or self.patience >= 1, "patience", self.patience, "at least 1, or None")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
@@ -114,7 +125,10 @@ class Optimization:
     def augmentation(self, of_data: Augmentation) -> Augmentation:
         """The augmentation of the data set with the changes of these settings."""
         area = of_data.crop_area if self.crop_area is None else self.crop_area
-        return dataclasses.replace(of_data, cutout=self.cutout, crop_area=area)
+        shift = of_data.crop_padding if self.shift is None else self.shift
+        return dataclasses.replace(
+            of_data, cutout=self.cutout, crop_area=area, crop_padding=shift, reflect=self.padding == "reflect"
+        )
 
     @property
     def extendable(self) -> bool:
@@ -154,6 +168,9 @@ class Choices:
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; test labels stay clean. Raise it to
     study the effect of wrong labels."""
+    final_fit: bool = False
+    """Train on the validation rows too, for the last run of a recipe that validation data has chosen. The weights of
+    the last epoch are kept, and neither temperature nor halting rule is fitted."""
     class_weight: Literal["balanced"] | None = None
     """balanced gives all classes the same total weight in training; None gives all rows the same weight. Balanced
     beliefs assume equally frequent classes; to select the epoch they are converted to the class frequencies of the
@@ -206,6 +223,12 @@ class Config(Choices):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1")
+        if self.final_fit:
+            needed = {"calibration": "none", "halt_rule": "value", "budget": None, "select": "last"}
+            given = {**vars(self), "select": self.optimization.select}
+            for name, value in needed.items():
+                rule = f"{value} with {setting('final_fit', True)}, which holds out no validation rows"
+                require(given[name] == value, name, given[name], rule)
         if self.optimization.mixup:
             rule = f"0 for these settings of {self.method.name}, which cannot learn from mixed labels"
             require(self.method.takes_soft_labels, "mixup", self.optimization.mixup, rule)
@@ -255,7 +278,7 @@ class Config(Choices):
     @property
     def has_budgets(self) -> bool:
         """Whether thresholds for all budgets are stored."""
-        return self.network.exits != "none" and self.method.takes_budget
+        return self.network.exits != "none" and self.method.takes_budget and not self.final_fit
 
 
 def stripped(config: Config) -> Config:

@@ -147,7 +147,8 @@ class Request:
         if self.is_named:
             return load_data(self.what, target=self.target, data_dir=self.data_dir, tokenizer=tokenizer, **settings)
         dataset = self._own(self.what, settings) if isinstance(self.what, Dataset) else self._frame(settings, tokenizer)
-        return altered(dataset, settings.get("train_fraction", 1.0), settings.get("label_noise", 0.0))
+        names = ("train_fraction", "label_noise", "final_fit")
+        return altered(dataset, **{name: settings[name] for name in names if name in settings})
 
     def _frame(self, settings: Mapping[str, Any], tokenizer: Tokenizer | None) -> Dataset:
         path, fraction = settings.get("test"), settings.get("test_fraction")
@@ -188,7 +189,8 @@ def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
     if not isinstance(epochs, int) or epochs <= settings.epochs:
         return stored
     if not settings.extendable:
-        cause = setting("schedule", "cosine") if settings.schedule == "cosine" else setting("warmup_epochs")
+        constant = settings.schedule == "constant"
+        cause = setting("warmup_epochs") if constant else setting("schedule", settings.schedule)
         raise RicnetError(
             f"{folder.path} cannot be extended to {setting('epochs', epochs)}: with its {cause} the learning rate "
             f"depends on the number of epochs ({settings.epochs}); start anew with {setting('overwrite', True)}."

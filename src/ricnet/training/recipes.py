@@ -122,6 +122,9 @@ def configure(
     if dataset.is_text and changes.get("encoder") == "auto":
         changes["encoder"] = "words"
     config = preset(preset_name, method, Facts.of(dataset, device, changes), changes)
+    if changes.get("final_fit"):  # no rows are held out to choose by
+        last = replace(config.optimization, select="last", patience=None)
+        config = replace(config, calibration="none", halt_rule="value", optimization=last)
     return changed(replace(config, data=dataset.name, oversize=dataset.oversize), changes)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ricnet.core.policies import building_with, drawing_from
 from ricnet.data import Dataset, augment, epoch_order
-from ricnet.data.batches import mix
+from ricnet.data.batches import first_mirrored, mix
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
@@ -353,6 +353,9 @@ class Batches:
         varied = dataset.is_image and settings.augment
         self.augmentation = settings.augmentation(dataset.augmentation) if varied else None
         self.crop_size = dataset.view_shape[1:]
+        alternates = self.augmentation is not None and self.augmentation.flip and settings.flip == "alternating"
+        self.mirrored = first_mirrored(len(train), config.seed).to(device) if alternates else None
+        """Whether each image is mirrored in the present epoch."""
         self.mixup, self.classes = settings.mixup, len(dataset.class_names)
         if self.mixup and (dataset.is_text or self.weights is not None):
             what = "token ids" if dataset.is_text else "weighted rows"
@@ -368,6 +371,8 @@ class Batches:
         epoch = update // self.per_epoch
         if epoch != self.ordered_epoch:
             self.order = _order(len(self.labels), self.seed, epoch).to(self.device)
+            if self.mirrored is not None and (epoch - max(self.ordered_epoch, 0)) % 2:
+                self.mirrored.logical_not_()
             self.ordered_epoch = epoch
         return self._own(self.order, update)
 
@@ -387,7 +392,8 @@ class Batches:
         """Inputs and labels, and weights where there are any."""
         inputs = self.feed.staged if self.feed.streams else self.feed.inputs[rows]
         if self.augmentation is not None:
-            inputs = augment(inputs, self.augmentation, self.shard, self.generator, self.crop_size)
+            mirrored = None if self.mirrored is None else self.mirrored[rows]
+            inputs = augment(inputs, self.augmentation, self.shard, self.generator, self.crop_size, mirrored)
         if self.mixup:
             return mix(inputs, self.labels[rows], self.classes, self.mixup, self.shard, self.generator)
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])

@@ -117,7 +117,7 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
     dataset = _with_classes(classifier.class_names, dataset, own)
     if not own:
         return dataset
-    learned = altered(dataset, config.train_fraction, config.label_noise)
+    learned = altered(dataset, config.train_fraction, config.label_noise, config.final_fit)
     if _known_data(classifier).get("fingerprint") not in (None, fingerprint(learned)):
         say(
             [
@@ -135,13 +135,16 @@ def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out
     whole = load_data(data, undivided=True, **how)
     config, known = classifier.config, _known_data(classifier)
     rows = known.get("rows")
-    counts = rows.items() if isinstance(rows, dict) else ()
+    counts = list(rows.items()) if isinstance(rows, dict) else []
+    if config.final_fit:  # its validation rows are training rows
+        counts = [(name, n) for name, n in counts if name != "val"]
     learned = sum(n for name, n in counts if isinstance(n, int) and (name != "test" or config.test is None))
     as_many = not len(whole.train) and (config.train_fraction < 1 or len(whole.test) == learned)
     cuts_test = config.test is None and config.test_fraction != 0
     if as_many and divisible(whole.test.labels, whole.class_names, 2 + cuts_test):
         divided = load_data(data, **how, **held_out)
-        if fingerprint(altered(divided, config.train_fraction, config.label_noise)) == known.get("fingerprint"):
+        trained_on = altered(divided, config.train_fraction, config.label_noise, config.final_fit)
+        if fingerprint(trained_on) == known.get("fingerprint"):
             return divided
     return whole
 
