@@ -192,11 +192,11 @@ def test_compare_knows_of_every_system_whether_it_takes_a_budget() -> None:
 
 
 def test_the_settings_of_several_methods_are_one_list_of_flags() -> None:
-    flags = ["--methods", "supervised", "ric", "--objective", "expected", "--label-smoothing", "0.1", "--epochs", "3"]
+    flags = ["--methods", "supervised", "ric", "--objective", "expected", "--uniform-mix", "0.1", "--epochs", "3"]
     _, given = compare.read_compare(flags)
-    assert given == {"objective": "expected", "label_smoothing": 0.1, "epochs": 3}
+    assert given == {"objective": "expected", "uniform_mix": 0.1, "epochs": 3}
     assert compare.own_settings(find_system("ric"), given, "fast") == {"objective": "expected", "epochs": 3}
-    assert compare.own_settings(find_system("supervised"), given, "fast") == {"label_smoothing": 0.1, "epochs": 3}
+    assert compare.own_settings(find_system("supervised"), given, "fast") == {"uniform_mix": 0.1, "epochs": 3}
 
 
 def test_compare_takes_the_flags_of_train(table: Path, run_ric: RunRic) -> None:

@@ -139,3 +139,18 @@ def test_explained_variance() -> None:
     targets = torch.tensor([1.0, 2.0, 3.0])
     assert mdp.explained_variance(targets + 5, targets).item() == pytest.approx(1)
     assert mdp.explained_variance(torch.zeros(3), targets).item() == pytest.approx(0)
+
+
+def test_soft_labels_by_hand() -> None:
+    """K = 4 and s = 0.2: 0.85 for the label, 0.05 for each other class; the score is the mean of log a under q."""
+    labels = torch.tensor([2, 0])
+    soft = mdp.smoothed(labels, 0.2, 4)
+    torch.testing.assert_close(soft, torch.tensor([[0.05, 0.05, 0.85, 0.05], [0.85, 0.05, 0.05, 0.05]]))
+    assert mdp.smoothed(labels, 0.0, 4) is labels
+    torch.testing.assert_close(mdp.smoothed(torch.tensor([[0.5, 0.5]]), 0.1, 2), torch.tensor([[0.5, 0.5]]))
+    log_beliefs = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]]).log()
+    by_hand = [0.05 * math.log(0.1 * 0.2 * 0.4) + 0.85 * math.log(0.3), 0.05 * math.log(0.3 * 0.2 * 0.1)]
+    by_hand[1] += 0.85 * math.log(0.4)
+    assert mdp.log_scores(log_beliefs, soft).tolist() == pytest.approx(by_hand)
+    assert mdp.log_scores(log_beliefs.expand(3, 2, 4), soft).shape == (3, 2)
+    assert mdp.accuracy(log_beliefs, soft).item() == 0.5

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, optimize, special, stats
 from torch import Tensor, nn
 
+from ricnet.core.mdp import log_scores
 from ricnet.core.policies import Dirichlet, LogisticNormal, building_with, current, drawing_from
 
 
@@ -122,6 +123,33 @@ def test_expected_log_score_agrees_with_samples_and_known_values() -> None:
     assert likely.expected_log_score(torch.tensor([0])).item() == pytest.approx(-0.120, abs=0.001)
     draws = dirichlet(torch.tensor([0.3, 2.0, 5.0]).expand(200_000, -1)).sample()[:, 0]
     assert draws.mean().item() == pytest.approx(special.digamma(0.3) - special.digamma(7.3), abs=0.03)
+
+
+def test_the_expected_score_of_soft_labels_agrees_with_samples() -> None:
+    """q = (0.2, 0.5, 0.3) and α = (0.3, 2, 5): Σ q_k ψ(α_k) − ψ(7.3)."""
+    alpha, soft = torch.tensor([0.3, 2.0, 5.0]), torch.tensor([[0.2, 0.5, 0.3]])
+    expected = 0.2 * special.digamma(0.3) + 0.5 * special.digamma(2) + 0.3 * special.digamma(5) - special.digamma(7.3)
+    assert dirichlet(alpha[None]).expected_log_score(soft).item() == pytest.approx(expected, abs=1e-5)
+    torch.manual_seed(0)
+    draws = log_scores(dirichlet(alpha.expand(200_000, -1)).sample(), soft.expand(200_000, -1))
+    assert draws.mean().item() == pytest.approx(expected, abs=4 * draws.std().item() / 200_000**0.5)
+    normal = logistic_normal(3, 0.1, rows=200_000)
+    soft = soft.expand(200_000, -1)
+    assert log_scores(normal.sample(), soft).mean().item() == pytest.approx(
+        normal.expected_log_score(soft).mean().item(), abs=0.01
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 10, 300])
+def test_the_marginal_ratios_of_all_classes_are_those_of_each(classes: int) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(5, classes) + 20 * torch.nn.functional.one_hot(torch.zeros(5, dtype=torch.int64), classes)
+    old = Dirichlet.around(logits.log_softmax(-1), torch.full((5,), 50.0), 0.1 / classes)
+    new = Dirichlet.around((logits + torch.randn(5, classes)).log_softmax(-1), torch.full((5,), 40.0), 0.1 / classes)
+    log_action = old.sample()
+    together = new.marginal_log_ratios(old, log_action)
+    each = [new.marginal_log_ratio(old, log_action, torch.full((5,), k)) for k in range(classes)]
+    torch.testing.assert_close(together, torch.stack(each, -1), rtol=1e-4, atol=1e-4)
 
 
 @given(st.integers(2, 20), st.integers(0, 1000), st.floats(1, 1000))

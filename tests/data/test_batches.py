@@ -9,11 +9,13 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import Float
+from scipy.stats import beta
 from torch import Tensor, nn
 
 from refusals import refusal
 from ricnet.data import Augmentation, Dataset, augment, batches, epoch_order, load
 from ricnet.data.arrays import map_array
+from ricnet.data.batches import mix
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.distributed import Processes, Shard
 from ricnet.machine import SHARE, fits_memory, free_bytes
@@ -90,6 +92,51 @@ def test_a_crop_is_what_bilinear_interpolation_of_torch_makes_of_it(monkeypatch:
     made = augment(image, Augmentation(crop_area=0.2)).float()
     whole = F.interpolate(image.float(), scale_factor=2, mode="bilinear")  # each pixel of the box becomes two
     assert torch.equal(made, whole[:, :, 4:12, 6:14].round())
+
+
+def test_a_crop_out_of_a_larger_image_has_the_size_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the side is enlarged as without a size; the whole is reduced as Pillow and torch do with antialiasing."""
+    image = torch.randint(0, 256, (2, 3, 10, 10), dtype=torch.uint8)
+    boxed(monkeypatch, (0.4, 0.4, 0.3, 0.3))  # pixels 3 … 6, enlarged from 4 to 8
+    made = augment(image, Augmentation(crop_area=0.2), size=(8, 8))
+    expected = F.interpolate(image.float(), scale_factor=2, mode="bilinear")[:, :, 6:14, 6:14]
+    assert (made - expected).abs().max() <= 0.5 + 1e-4
+    boxed(monkeypatch, (1, 1, 0, 0))
+    made = augment(image, Augmentation(crop_area=0.2), size=(8, 8))
+    expected = F.interpolate(image.float(), (8, 8), mode="bilinear", antialias=True)
+    inner = (slice(None), slice(None), slice(1, -1), slice(1, -1))  # border pixels are weighted a little differently
+    assert (made[inner] - expected[inner]).abs().max() <= 0.5 + 1e-3
+    assert (made - expected).abs().max() < 20
+
+
+def test_without_random_areas_windows_are_cut_out_of_a_larger_image() -> None:
+    torch.manual_seed(0)
+    image = torch.arange(20, dtype=torch.uint8).view(1, 1, 4, 5).expand(500, -1, -1, -1)
+    made = augment(image, Augmentation(), size=(3, 3))
+    places = {(row, column) for row in range(2) for column in range(3)}
+    expected = {bytes(image[0, 0, r : r + 3, c : c + 3].flatten().tolist()) for r, c in places}
+    assert {bytes(one.flatten().tolist()) for one in made} == expected
+
+
+@pytest.mark.parametrize("augmentation", [Augmentation(2, True, cutout=3), PHOTOGRAPHS])
+def test_the_size_of_the_images_themselves_changes_nothing(augmentation: Augmentation) -> None:
+    batch = torch.randint(0, 256, (16, 3, 9, 9), dtype=torch.uint8)
+    made = [augment(batch, augmentation, generator=torch.Generator(), size=size) for size in (None, (9, 9))]
+    assert torch.equal(*made)
+
+
+def test_reflected_borders_and_given_flips() -> None:
+    """All windows of the image padded by numpy's reflection; images that are mirrored are those that are named."""
+    torch.manual_seed(0)
+    padded = np.pad(IMAGE.numpy(), ((0, 0), (2, 2), (2, 2)), mode="reflect")
+    expected = {padded[:, r : r + 5, c : c + 6].tobytes() for r in range(5) for c in range(5)}
+    made = augment(IMAGE.expand(2000, -1, -1, -1), Augmentation(2, reflect=True))
+    assert {image.numpy().tobytes() for image in made} == expected
+    mirrored = torch.tensor([True, False, True])
+    for augmentation in (Augmentation(flip=True), Augmentation(flip=True, crop_area=0.99999)):
+        made = augment(IMAGE.expand(3, -1, -1, -1), augmentation, mirrored=mirrored)
+        assert [torch.equal(image, IMAGE.flip(2)) for image in made] == mirrored.tolist()
+        assert torch.equal(made[1], IMAGE)
 
 
 def test_areas_are_uniform_and_sides_in_a_ratio_that_fits() -> None:
@@ -404,3 +451,32 @@ def test_files_are_mapped_not_read(tmp_path: Path) -> None:
         assert np.array_equal(found, array)
     with pytest.raises(ValueError, match="objects"):
         map_array(tmp_path / "some.npz", "objects")
+
+
+def test_mixup_averages_inputs_and_labels_by_the_same_share() -> None:
+    inputs = torch.arange(6, dtype=torch.uint8).view(3, 1, 1, 2)
+    mixed, labels = mix(inputs, torch.tensor([0, 1, 1]), 3, 0.2, generator=torch.Generator().manual_seed(0))
+    share = labels[0, 0]  # of the first example, whose counterpart is the last
+    assert 0 < share < 1
+    torch.testing.assert_close(labels.sum(1), torch.ones(3))
+    torch.testing.assert_close(
+        mixed[0].flatten(), share * torch.tensor([0.0, 1.0]) + (1 - share) * torch.tensor([4, 5.0])
+    )
+    assert mixed[1].flatten().tolist() == [2, 3]  # its own counterpart
+    assert labels[1].tolist() == [0, 1, 0]
+    assert (labels[:, 2] == 0).all()
+
+
+def test_the_shares_of_mixup_are_beta_distributed() -> None:
+    """Rows of the first half of the batch are mixed with rows of the other class."""
+    inputs, labels = torch.zeros(20_000, 1), torch.arange(20_000) // 10_000
+
+    def shares(alpha: float) -> Tensor:
+        return mix(inputs, labels, 2, alpha, generator=torch.Generator().manual_seed(1))[1][:10_000, 0].double()
+
+    for alpha in (0.2, 1.0):
+        for level in (0.001, 0.1, 0.5, 0.9):
+            assert float((shares(alpha) < level).double().mean()) == pytest.approx(
+                beta.cdf(level, alpha, alpha), abs=0.015
+            )
+    assert shares(0.01).isfinite().all()

@@ -195,6 +195,8 @@ def test_imagewoof_from_its_folder_or_from_its_archive_at_another_resolution(
     assert (data.input_shape, data.class_names[8]) == ((3, 128, 128), "Samoyed")
     assert data.test.labels.tolist() == list(range(10))
     assert data.augmentation == PHOTOGRAPHS
+    larger = load("imagewoof", data_dir=imagewoof_dir, oversize=1.25)
+    assert (larger.input_shape, larger.view_shape, data.oversize) == ((3, 160, 160), (3, 128, 128), 1.0)
     with tarfile.open(imagewoof_dir / "imagewoof2-160.tgz", "w:gz") as files:
         files.add(imagewoof_dir / "imagewoof2-160", "imagewoof2-160")
     shutil.rmtree(imagewoof_dir / "imagewoof2-160")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from refusals import refusal
 from ricnet.data import Augmentation, decode_image, find_images, images, load, read_image, read_images
-from ricnet.data.dataset import PHOTOGRAPHS
+from ricnet.data.dataset import PHOTOGRAPHS, view_shape
 from ricnet.data.images import choose_side
 
 from .samples import save_image, write_folder
@@ -313,6 +313,22 @@ def test_small_or_grey_images_are_shifted_by_an_eighth_and_larger_ones_in_colour
     assert {side: load(folder, resolution=side).augmentation for side in expected} == expected
     grey = write_folder(tmp_path / "grey", size=(64, 64), mode="L")
     assert load(grey).augmentation == Augmentation(8)
+
+
+def test_photographs_are_stored_larger_than_they_are_read(tmp_path: Path) -> None:
+    """Stored files are those of the larger resolution; other images have no random crops, so they are not stored
+    larger."""
+    folder = write_folder(tmp_path / "colour", size=(80, 100))
+    data = load(folder, resolution=52, oversize=1.25)
+    assert (data.input_shape, data.view_shape, data.oversize) == ((3, 65, 65), (3, 52, 52), 1.25)
+    assert torch.equal(data.train.inputs, load(folder, resolution=65).train.inputs)
+    assert load(folder, oversize=1.3).view_shape == load(folder).input_shape == (3, 80, 80)
+    for side in range(49, 140):  # the resolution is found again from the stored side
+        assert all(view_shape((3, round(s * side), 1), s)[1] == side for s in (1.0, 1.1, 1.14, 1.25, 1.3, 4.0))
+    with refusal("oversize 1.25", "photographs"):
+        load(folder, resolution=48, oversize=1.25)
+    with refusal("oversize", "0.9", "from 1 to 4"):
+        load(folder, oversize=0.9)
 
 
 def made(folder: Path, content: str) -> None:

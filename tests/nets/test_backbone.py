@@ -39,6 +39,20 @@ def test_backbone_normalises_with_training_statistics() -> None:
     torch.testing.assert_close(normal.std((0, 2), correction=0), torch.tensor([1.0, 1.0, 0.0]), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("stored", [4, 5, 6, 7])
+def test_the_centre_of_a_larger_image_is_read(stored: int) -> None:
+    images = torch.randint(0, 256, (3, 2, stored, stored), dtype=torch.uint8)
+    backbone = Backbone(nn.Flatten(), (2, 4, 4))
+    start = (stored - 4) // 2
+    centre = images[:, :, start : start + 4, start : start + 4]
+    assert torch.equal(backbone(images), centre.float().flatten(1))
+    assert torch.equal(backbone(centre), backbone(images))  # as a training crop is
+    tuned = Backbone(nn.Identity(), (2, 4, 4), features=nn.Flatten())
+    images, centre = images.float(), centre.float()
+    tuned.fit_normalization(images)
+    assert torch.equal(tuned(images), tuned(centre))
+
+
 def test_autocast_lowers_the_encoder_only() -> None:
     seen: list[torch.dtype] = []
 

@@ -17,6 +17,7 @@ from ricnet.distributed import Processes, Shard
 from ricnet.methods import METHODS
 from ricnet.models.config import Optimization
 from ricnet.models.run import RunFolder
+from ricnet.nets.backbone import Backbone
 from ricnet.training.optimization import (
     compiles,
     make_optimizer,
@@ -83,16 +84,28 @@ def test_the_rate_warms_up_and_falls_by_a_cosine_to_lr_end() -> None:
     factors = [rate_factor(u, total=1000, warmup=0, schedule="cosine", end=0.2) for u in (0, 500, 999)]
     assert factors == pytest.approx([1.0, 0.6, 0.2], abs=1e-3)
     assert {rate_factor(u, 10, 0, "constant") for u in range(10)} == {1.0}
+    line = [rate_factor(u, total=12, warmup=2, schedule="linear", end=0.2) for u in (0, 1, 2, 7, 12)]
+    assert line == pytest.approx([0.5, 1.0, 1.0, 0.6, 0.2])
 
 
 def test_optimizers_by_name_and_adamw_spares_vectors() -> None:
-    for name, kind in (("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")):
-        assert type(make_optimizer(nn.Linear(2, 2), Optimization(optimizer=name), CPU)).__name__ == kind
+    kinds = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "nesterov": "SGD", "muon": "Muon"}
+    made = {name: make_optimizer(nn.Linear(2, 2), Optimization(optimizer=name), CPU) for name in kinds}
+    assert {name: type(optimizer).__name__ for name, optimizer in made.items()} == kinds
+    assert [made[name].param_groups[0]["nesterov"] for name in ("sgd", "nesterov")] == [False, True]
     groups = make_optimizer(nn.Linear(2, 3), Optimization(weight_decay=0.1), CPU).param_groups
     assert [(group["weight_decay"], [p.ndim for p in group["params"]]) for group in groups] == [(0.1, [2]), (0.0, [1])]
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_muon_updates_the_matrices_of_the_encoder_only() -> None:
+    backbone = Backbone(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), (1, 2, 2))
+    model = nn.Sequential(backbone, nn.Linear(3, 2))
+    groups = make_optimizer(model, Optimization(optimizer="muon", weight_decay=0.1), CPU).param_groups
+    found = [(group["muon"], group["weight_decay"], [tuple(p.shape) for p in group["params"]]) for group in groups]
+    assert found == [(True, 0.1, [(3, 4)]), (False, 0.1, [(2, 3)]), (False, 0.0, [(3,), (2,)])]
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "nesterov", "muon"])
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_restored_optimizer_takes_the_same_step(name: str, begun: bool) -> None:
     """Into a fresh optimizer, and into one that has made its state already, as after recording a CUDA graph."""

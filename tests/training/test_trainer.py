@@ -1,4 +1,5 @@
 import dataclasses
+import math
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from problems import (
     weights,
 )
 from refusals import refusal
-from ricnet.data import Dataset
+from ricnet.data import Augmentation, Dataset, Split
 from ricnet.errors import Interrupted
 from ricnet.methods import METHODS, Supervised
 from ricnet.models.classifier import autocast_dtype
@@ -250,6 +251,57 @@ def test_after_recording_at_the_first_update_a_resumed_run_sees_its_own_epoch(da
     other._next_rows()
     other.load_state_dict(state)
     assert torch.equal(other._next_rows(), expected)
+
+
+def test_alternating_flips_show_each_side_in_turn_also_after_resuming() -> None:
+    images = torch.arange(2, dtype=torch.uint8).repeat(64, 1, 3, 5)  # every image differs from its mirror
+    split = Split(images, torch.arange(64) % 2)
+    data = Dataset("stripes", split, split, split, ("a", "b"), Augmentation(flip=True))
+    how: dict[str, Any] = {"flip": "alternating", "encoder": "mlp", "batch_size": 16, "epochs": 4}
+    learner, resumed = trainer(data, **how), trainer(data, **how)
+    seen = torch.zeros(4, 64, dtype=torch.int64)
+    for update in range(16):
+        rows = learner._next_rows()
+        seen[update // 4, rows] = learner.batches(rows)[0][:, 0, 0, 0].long()
+        learner.update += 1
+    assert torch.equal(seen[0], 1 - seen[1])
+    assert torch.equal(seen[0], seen[2])
+    assert torch.equal(seen[1], seen[3])
+    assert 16 < seen[0].sum() < 48
+    resumed._next_rows()
+    resumed.update = 12
+    rows = resumed._next_rows()
+    assert torch.equal(resumed.batches(rows)[0][:, 0, 0, 0].long(), seen[3, rows])
+
+
+@pytest.mark.parametrize("method", ["supervised", "ric-on-policy"])
+def test_a_final_fit_uses_every_row_and_chooses_nothing(dataset: Dataset, method: str, tmp_path: Path) -> None:
+    model = ricnet.train(dataset, method=method, final_fit=True, epochs=2, width=0.1, out=tmp_path, device="cpu")
+    evaluation = read(RunFolder(tmp_path).evaluation)
+    assert evaluation["train"]["n"] == len(dataset.train) + len(dataset.val)
+    assert (evaluation["val"]["n"], evaluation["selected_epoch"], evaluation["fitted"]) == (len(dataset.val), 2, {})
+    assert any("--final-fit" in note and "trained on too" in note for note in evaluation["notes"])
+    assert (model.config.final_fit, model.config.optimization.select, model.temperature) == (True, "last", 1.0)
+    with refusal("select", "last", "final_fit"):
+        ricnet.train(dataset, final_fit=True, select="nll", out=tmp_path / "other", device="cpu")
+
+
+def test_mixed_labels_reach_the_loss_and_are_learned_from(dataset: Dataset, tmp_path: Path) -> None:
+    learner = trainer(dataset, mixup=0.4)
+    rows = learner._next_rows()
+    inputs, labels = learner.batches(rows)
+    assert (inputs.dtype, labels.shape) == (torch.float32, (len(rows), 3))
+    mixed = (labels.amax(1) < 0.99) & (labels.sum(1) > 0.99)
+    assert 0.2 < mixed.float().mean() < 0.9
+    with refusal("mixup", "weighted rows"):
+        trainer(weighted(dataset), mixup=0.4)
+    for method in ("supervised", "ric-on-policy"):
+        plain, mixing = (
+            trained(dataset, tmp_path / f"{method}{alpha}", method, mixup=alpha, label_smoothing=alpha / 4, epochs=4)
+            for alpha in (0.0, 0.2)
+        )
+        assert mixing["test"]["accuracy"] > plain["test"]["accuracy"] - 0.15
+        assert mixing["test"]["nll"] < math.log(3)
 
 
 def test_weights_reach_the_loss_with_their_rows_and_are_one_on_average(

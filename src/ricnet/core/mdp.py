@@ -7,16 +7,32 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 PerStep = Float[Tensor, "steps *batch"]
 Elementwise = Float[Tensor, "*any"]
-Labels = Int64[Tensor, "batch"]
+Labels = Int64[Tensor, "batch"] | Float[Tensor, "batch classes"]
+"""The class y of each example, or a distribution q over classes (soft labels, of label smoothing and mixup)."""
+
+
+def is_soft(labels: Labels) -> bool:
+    return labels.is_floating_point()
+
+
+def smoothed(labels: Labels, share: float, classes: int) -> Labels:
+    """Label smoothing, q = (1 − s)·e_y + s/K; labels themselves if the share s is 0."""
+    if share == 0:
+        return labels
+    truth = labels if is_soft(labels) else F.one_hot(labels, classes).to(torch.get_default_dtype())
+    return (1 - share) * truth + share / classes
 
 
 def log_scores(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Labels) -> Float[Tensor, "*steps batch"]:
-    """log a_{t,y}: log-probability of the true class in each belief."""
+    """log a_{t,y}: log-probability of the true class in each belief; Σ_k q_k log a_{t,k} for soft labels."""
+    if is_soft(labels):
+        return (log_beliefs * labels).sum(-1)
     index = labels.expand(log_beliefs.shape[:-1]).unsqueeze(-1)
     return log_beliefs.gather(-1, index).squeeze(-1)
 
@@ -165,4 +181,6 @@ def weighted_mean(terms: Elementwise, weights: Float[Tensor, "batch"] | None) ->
 
 @torch.no_grad()
 def accuracy(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Labels) -> Float[Tensor, ""]:
-    return (log_beliefs.argmax(-1) == labels).float().mean()
+    """Share of beliefs whose largest class is the label, or that of the largest weight."""
+    truth = labels.argmax(-1) if is_soft(labels) else labels
+    return (log_beliefs.argmax(-1) == truth).float().mean()

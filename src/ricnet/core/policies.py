@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ricnet.core.mdp import Labels, log_scores
+from ricnet.core.mdp import Labels, is_soft, log_scores
 
 Beliefs = Float[Tensor, "*batch classes"]
 PerExample = Float[Tensor, "*batch"]
@@ -42,7 +42,7 @@ class SimplexPolicy(Protocol):
         """log E[a], the action at inference."""
 
     def expected_log_score(self, labels: Labels) -> PerExample:
-        """E[log a_y]."""
+        """E[log a_y]; E[Σ q_k log a_k] for soft labels, as in `log_scores`."""
 
     def variance_penalty(self, labels: Labels) -> PerExample:
         """log E[a_y] − E[log a_y], Lemma 2."""
@@ -104,11 +104,25 @@ class Dirichlet:
         norms = (alpha.lgamma() - old_alpha.lgamma()) + (beta.lgamma() - old_beta.lgamma())
         return moved - norms + (self.total.lgamma() - old.total.lgamma())
 
+    def marginal_log_ratios(self, old: "Dirichlet", log_action: Beliefs) -> Beliefs:
+        """`marginal_log_ratio` of every class."""
+        others = _log_others(log_action)  # log(1 − a_k)
+        beta, old_beta = _others(self.alpha), _others(old.alpha)
+        moved = (self.alpha - old.alpha) * log_action + (beta - old_beta) * others
+        norms = (self.alpha.lgamma() - old.alpha.lgamma()) + (beta.lgamma() - old_beta.lgamma())
+        return moved - norms + (self.total.lgamma() - old.total.lgamma()).unsqueeze(-1)
+
     def log_mean(self) -> Beliefs:
         return self.alpha.log() - self.total.log().unsqueeze(-1)
 
+    def expected_log(self) -> Beliefs:
+        """E[log a_k] = ψ(α_k) − ψ(Σα) of every class."""
+        return self.alpha.digamma() - self.total.digamma().unsqueeze(-1)
+
     def expected_log_score(self, labels: Labels) -> PerExample:
-        """E[log a_y] = ψ(α_y) − ψ(Σα)."""
+        """E[log a_y] = ψ(α_y) − ψ(Σα), or the mean of E[log a_k] under soft labels."""
+        if is_soft(labels):
+            return log_scores(self.expected_log(), labels)
         return log_scores(self.alpha, labels).digamma() - self.total.digamma()
 
     def variance_penalty(self, labels: Labels) -> PerExample:
@@ -135,6 +149,20 @@ class Dirichlet:
 
     def take(self, rows: slice) -> "Dirichlet":
         return Dirichlet(self.log_mu[..., rows, :], self.alpha[..., rows, :])
+
+
+def _others(terms: Beliefs) -> Beliefs:
+    """Sum over all other classes, without the rounding of a difference: the sums before and after each class."""
+    before, after = terms.cumsum(-1), terms.flip(-1).cumsum(-1).flip(-1)
+    zero = torch.zeros_like(terms[..., :1])
+    return torch.cat([zero, before[..., :-1]], -1) + torch.cat([after[..., 1:], zero], -1)
+
+
+def _log_others(log_terms: Beliefs) -> Beliefs:
+    """`_others` in log space."""
+    before, after = log_terms.logcumsumexp(-1), log_terms.flip(-1).logcumsumexp(-1).flip(-1)
+    nothing = torch.full_like(log_terms[..., :1], -math.inf)
+    return torch.logaddexp(torch.cat([nothing, before[..., :-1]], -1), torch.cat([after[..., 1:], nothing], -1))
 
 
 @dataclass(frozen=True)

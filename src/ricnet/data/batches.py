@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from ricnet.core.policies import Dirichlet
 from ricnet.data.dataset import Augmentation, Dataset, Split
 from ricnet.distributed import Shard
 from ricnet.errors import RicnetError, setting
@@ -38,35 +40,50 @@ def epoch_order(rows: int, seed: int, epoch: int) -> Int64[Tensor, "rows"]:
     return torch.randperm(rows, generator=generator)
 
 
+def first_mirrored(rows: int, seed: int) -> Bool[Tensor, "rows"]:
+    """Images that alternating flips mirror in the first epoch; each of the later ones mirrors the others."""
+    return epoch_order(rows, seed, -1) % 2 == 0
+
+
 def augment(
     images: UInt8[Tensor, "n c h w"],
     augmentation: Augmentation,
     shard: Shard | None = None,
     generator: torch.Generator | None = None,
-) -> UInt8[Tensor, "n c h w"]:
-    """Random crops, mirroring, colours and cutout, as `augmentation` says.
+    size: tuple[int, ...] | None = None,
+    mirrored: Bool[Tensor, "n"] | None = None,
+) -> UInt8[Tensor, "n c h2 w2"]:
+    """Random crops, mirroring, colours and cutout, as `augmentation` says. The results have this `size` (height, width;
+    by default that of the images), at most that of the images. `mirrored` says which images are mirrored, by default
+    half of them at random.
 
     If the images are a shard of a minibatch, random numbers are drawn for all of it, so that the result does not depend
     on the number of processes. They come from torch's global generator unless one is given. Nothing here waits for the
     device, and no shape depends on random numbers, so that an update can be recorded as a CUDA graph.
     """
     shard = shard or Shard(len(images))
+    size = size or (images.shape[2], images.shape[3])
     crop = _crop_and_resize if augmentation.crop_area < 1 else _shift_and_mirror
-    varied = _vary_colours(crop(images, augmentation, shard, generator), augmentation.colour, shard, generator)
+    cropped = crop(images, size, augmentation, shard, generator, mirrored)
+    varied = _vary_colours(cropped, augmentation.colour, shard, generator)
     return _cut_out(varied, augmentation.cutout, shard, generator)
 
 
 def _crop_and_resize(
-    images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, shard: Shard, generator: torch.Generator | None
-) -> UInt8[Tensor, "n c h w"]:
-    """Bilinear interpolation by two matrices for each image. A crop is never larger than the image, so no pixels are
-    averaged."""
+    images: UInt8[Tensor, "n c h w"],
+    size: tuple[int, ...],
+    augmentation: Augmentation,
+    shard: Shard,
+    generator: torch.Generator | None,
+    mirrored: Bool[Tensor, "n"] | None,
+) -> UInt8[Tensor, "n c h2 w2"]:
+    """Bilinear interpolation by two matrices for each image."""
     _, _, h, w = images.shape
     heights, widths, tops, lefts = crop_boxes(augmentation.crop_area, shard, images.device, generator)
-    rows, columns = _interpolation(tops, heights, h), _interpolation(lefts, widths, w)
+    rows, columns = _interpolation(tops, heights, h, size[0]), _interpolation(lefts, widths, w, size[1])
     if augmentation.flip:
-        mirrored = torch.rand(shard.rows, 1, 1, device=images.device, generator=generator)[shard.own] < 0.5
-        columns = torch.where(mirrored, columns.flip(1), columns)
+        mirrored = _mirrored(shard, images.device, generator) if mirrored is None else mirrored
+        columns = torch.where(mirrored[:, None, None], columns.flip(1), columns)
     resized = rows[:, None] @ images.float() @ columns.mT[:, None]
     return resized.round_().clamp_(0, 255).to(torch.uint8)
 
@@ -84,12 +101,16 @@ def crop_boxes(
     return torch.stack([height, width, top * (1 - height), left * (1 - width)])
 
 
-def _interpolation(starts: Float[Tensor, "n"], sizes: Float[Tensor, "n"], length: int) -> Float[Tensor, "n to of"]:
-    """Weights that resize the part from start to start + size (shares of the side) to `length` pixels."""
-    pixels = torch.arange(length, device=starts.device)
-    middles = length * starts[:, None] + (pixels + 0.5) * sizes[:, None] - 0.5
-    distances = middles.clamp(0, length - 1)[:, :, None] - pixels
-    return (1 - distances.abs()).clamp_(min=0)
+def _interpolation(starts: Float[Tensor, "n"], sizes: Float[Tensor, "n"], of: int, to: int) -> Float[Tensor, "n to of"]:
+    """Weights that resize the part from start to start + size (shares of a side of `of` pixels) to `to` pixels. Where
+    that reduces it, each new pixel averages the old ones that it covers, as resizing with antialiasing does."""
+    middles = of * starts[:, None] + (torch.arange(to, device=starts.device) + 0.5) * (of / to * sizes[:, None]) - 0.5
+    distances = middles.clamp(0, of - 1)[:, :, None] - torch.arange(of, device=starts.device)
+    if of == to:  # a crop is never larger than the image, so nothing is reduced
+        return (1 - distances.abs()).clamp_(min=0)
+    width = (of / to * sizes).clamp(min=1)[:, None, None]  # of the triangle, in old pixels
+    weights = (1 - distances.abs() / width).clamp_(min=0)
+    return weights / weights.sum(2, keepdim=True)
 
 
 def _vary_colours(
@@ -109,26 +130,54 @@ def _vary_colours(
 
 
 def _shift_and_mirror(
-    images: UInt8[Tensor, "n c h w"], augmentation: Augmentation, shard: Shard, generator: torch.Generator | None
-) -> UInt8[Tensor, "n c h w"]:
+    images: UInt8[Tensor, "n c h w"],
+    size: tuple[int, ...],
+    augmentation: Augmentation,
+    shard: Shard,
+    generator: torch.Generator | None,
+    mirrored: Bool[Tensor, "n"] | None,
+) -> UInt8[Tensor, "n c h2 w2"]:
     """One gather for the whole batch, without waiting for the device."""
     pad, flip = augmentation.crop_padding, augmentation.flip
-    if not (pad or flip):
-        return images
     n, c, h, w = images.shape
-    columns = torch.arange(w, device=images.device).expand(n, w)
+    tall, wide = size
+    if not (pad or flip or size != (h, w)):
+        return images
+    columns = torch.arange(wide, device=images.device).expand(n, wide)
     if flip:
-        mirrored = torch.rand(shard.rows, 1, device=images.device, generator=generator)[shard.own] < 0.5
-        columns = torch.where(mirrored, w - 1 - columns, columns)
-    rows = torch.arange(h, device=images.device).expand(n, h)
-    if pad:
-        size = (2, shard.rows, 1)
-        offsets = torch.randint(2 * pad + 1, size, device=images.device, generator=generator)[:, shard.own]
+        mirrored = _mirrored(shard, images.device, generator) if mirrored is None else mirrored
+        columns = torch.where(mirrored[:, None], wide - 1 - columns, columns)
+    rows = torch.arange(tall, device=images.device).expand(n, tall)
+    if pad or size != (h, w):
+        offsets = _offsets(2 * pad + h - tall, 2 * pad + w - wide, shard, images.device, generator)
         rows, columns = rows + offsets[0], columns + offsets[1]
-        images = F.pad(images, (pad, pad, pad, pad))
+        if augmentation.reflect:
+            rows, columns = _reflected(rows - pad, h), _reflected(columns - pad, w)
+        else:
+            images = F.pad(images, (pad, pad, pad, pad))
     cells = rows[:, :, None] * images.shape[3] + columns[:, None, :]
-    index = cells.reshape(n, 1, h * w).expand(n, c, h * w)
-    return images.flatten(2).gather(2, index).reshape(n, c, h, w)
+    index = cells.reshape(n, 1, tall * wide).expand(n, c, tall * wide)
+    return images.flatten(2).gather(2, index).reshape(n, c, tall, wide)
+
+
+def _mirrored(shard: Shard, device: torch.device, generator: torch.Generator | None) -> Bool[Tensor, "n"]:
+    return torch.rand(shard.rows, device=device, generator=generator)[shard.own] < 0.5
+
+
+def _reflected(places: Int64[Tensor, "n length"], length: int) -> Int64[Tensor, "n length"]:
+    """Places beyond the border, mirrored at its outermost pixel."""
+    return (length - 1 - (length - 1 - places.abs()).abs()).clamp(min=0)
+
+
+def _offsets(
+    most_down: int, most_right: int, shard: Shard, device: torch.device, generator: torch.Generator | None
+) -> Int64[Tensor, "2 n 1"]:
+    """Random shifts in pixels, down and to the right, from 0 to these maxima."""
+    how: dict[str, Any] = {"device": device, "generator": generator}
+    if most_down == most_right:
+        return torch.randint(most_down + 1, (2, shard.rows, 1), **how)[:, shard.own]
+    each = [torch.randint(most + 1, (shard.rows, 1), **how)[shard.own] for most in (most_down, most_right)]
+    return torch.stack(each)
 
 
 def _cut_out(
@@ -150,6 +199,31 @@ def _hidden(
     start = torch.randint(length, (shard.rows, 1), device=device, generator=generator)[shard.own] - side // 2
     place = torch.arange(length, device=device)
     return (place >= start) & (place < start + side)
+
+
+# Mixup
+
+
+def mix(
+    inputs: Num[Tensor, "n ..."],
+    labels: Int64[Tensor, "n"],
+    classes: int,
+    alpha: float,
+    shard: Shard | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Float[Tensor, "n ..."], Float[Tensor, "n classes"]]:
+    """Mixup (Zhang et al. 2018): λ·x_i + (1 − λ)·x_j and λ·e_i + (1 − λ)·e_j with λ ~ Beta(α, α) for each example i,
+    where j is its counterpart from the other end of the batch, or of a process's part of it; the order of a batch is
+    random."""
+    shard = shard or Shard(len(inputs))
+    both = torch.full((shard.rows, 2), alpha, device=inputs.device)
+    share = Dirichlet(both, both).sample(generator)[shard.own, 0].exp()
+
+    def mixed(rows: Float[Tensor, "n *any"]) -> Float[Tensor, "n *any"]:
+        weight = share.view(-1, *(1,) * (rows.ndim - 1))
+        return weight * rows + (1 - weight) * rows.flip(0)
+
+    return mixed(inputs.float()), mixed(F.one_hot(labels, classes).float())
 
 
 # Rows that do not fit into memory

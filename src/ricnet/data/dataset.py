@@ -67,9 +67,19 @@ class Augmentation:
     et al. 2015). It replaces padded crops; 1: off."""
     colour: float = 0.0
     """Maximum relative change of brightness, contrast and saturation; 0: off."""
+    reflect: bool = False
+    """Pad with the mirrored border instead of black pixels."""
 
 
 PHOTOGRAPHS = Augmentation(flip=True, crop_area=0.35, colour=0.4)
+
+
+def view_shape(input_shape: tuple[int, ...], oversize: float) -> tuple[int, ...]:
+    """Shape of what a network reads of inputs that are stored at `oversize` times its resolution: an image's centre."""
+    if len(input_shape) != 3:
+        return input_shape
+    channels, height, width = input_shape
+    return channels, round(height / oversize), round(width / oversize)
 
 
 def small_crops(shape: Sequence[int]) -> Augmentation:
@@ -94,6 +104,8 @@ class Dataset:
     """How the columns of a table are encoded; None for other data."""
     calibration: Split | None = None
     """Rows held out for guarantees; they are used neither in training nor in any choice."""
+    oversize: float = 1.0
+    """Side of the images as a multiple of the resolution that networks read; above 1 only with random crops."""
 
     def __post_init__(self) -> None:
         for name in self.class_names:
@@ -111,6 +123,11 @@ class Dataset:
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.train.inputs.shape[1:])
+
+    @property
+    def view_shape(self) -> tuple[int, ...]:
+        """Shape of what a network reads of an input."""
+        return view_shape(self.input_shape, self.oversize)
 
     @property
     def is_image(self) -> bool:
@@ -168,7 +185,8 @@ def set_aside(rows: Split, fraction: float) -> tuple[Split, Split]:
 
 
 def _joined(first: Split, second: Split) -> Split:
-    return Split(torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels]))
+    texts = None if first.texts is None or second.texts is None else [*first.texts, *second.texts]
+    return Split(torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels]), texts=texts)
 
 
 def class_counts(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> dict[str, int]:
@@ -226,6 +244,8 @@ class Parts:
     fill: Callable[[Dataset], "Dataset | Parts"] | None = None
     """Replaces row numbers, if `inputs` are these, by the rows once the splits are known. It may return new parts
     without damaged rows, which are then split again."""
+    oversize: float = 1.0
+    """As in `Dataset`."""
 
     def dataset(
         self,
@@ -252,7 +272,7 @@ class Parts:
             notes = (f"Nothing is held out for testing ({setting('test_fraction', 0)}).", *notes)
         # Until rows are filled in, those of calibration follow the test rows: nothing is learned from either.
         unseen = test if held is None else _joined(test, held)
-        dataset = Dataset(name, train, val, unseen, self.class_names, self.augmentation, notes)
+        dataset = Dataset(name, train, val, unseen, self.class_names, self.augmentation, notes, oversize=self.oversize)
         filled = dataset if self.fill is None else self.fill(dataset)
         if isinstance(filled, Parts):
             return filled.dataset(name, val_fraction, undivided, test_fraction, calibration_fraction)
@@ -290,9 +310,24 @@ class Parts:
 # Fewer training rows, and label noise
 
 
-def altered(dataset: Dataset, train_fraction: float = 1.0, label_noise: float = 0.0) -> Dataset:
+def altered(
+    dataset: Dataset, train_fraction: float = 1.0, label_noise: float = 0.0, final_fit: bool = False
+) -> Dataset:
     """Labels are flipped first, so that the wrong ones do not depend on `train_fraction`."""
-    return take_fraction(flip_labels(dataset, label_noise), train_fraction)
+    dataset = take_fraction(flip_labels(dataset, label_noise), train_fraction)
+    return with_all_rows(dataset) if final_fit else dataset
+
+
+def with_all_rows(dataset: Dataset) -> Dataset:
+    """The validation rows are trained on too; they remain as the validation split, for the progress of a run."""
+    if dataset.train.weights is not None or dataset.val.weights is not None:
+        raise RicnetError(f"{setting('final_fit', True)} is not for weighted rows; give {dataset.name} larger splits.")
+    note = (
+        f"{setting('final_fit', True)}: the {len(dataset.val):,} validation {dataset.unit} are trained on too, so "
+        "results on them are those of training rows."
+    )
+    train = _joined(dataset.train, dataset.val)
+    return replace(dataset, train=train, notes=(*dataset.notes, note))
 
 
 def take_fraction(dataset: Dataset, fraction: float) -> Dataset:

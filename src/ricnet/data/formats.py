@@ -262,6 +262,7 @@ _IMAGEWOOF = PublishedFile(
     PHOTOGRAPHS,
     files=(_IMAGEWOOF,),
     resizable=True,
+    resolution=128,
 )
 def read_imagewoof(path: Path, resolution: int | None) -> tuple[Split, Split]:
     """The official val/ is the test set."""

@@ -195,8 +195,9 @@ def read_images(
 # Folders of images as data
 
 
-def read_folder(folder: Path, resolution: int | None, cache: Path) -> Parts:
-    """All images in memory, or in a file in `cache` if they do not fit. Their shape is chosen from all headers."""
+def read_folder(folder: Path, resolution: int | None, cache: Path, oversize: float = 1.0) -> Parts:
+    """All images in memory, or in a file in `cache` if they do not fit. Their shape is chosen from all headers.
+    Photographs are stored at `oversize` times the resolution, other images at the resolution itself."""
     try:
         tree = survey(folder)
     except OSError as error:
@@ -205,7 +206,14 @@ def read_folder(folder: Path, resolution: int | None, cache: Path) -> Parts:
     if not forms:
         raise RicnetError(f"{folder} holds no image that can be read; {damage(broken, folder)}.")
     side = resolution or choose_side([(width, height) for width, height, _ in forms])
-    return _read_tree(tree, (1 if all(grey for _, _, grey in forms) else 3, side, side), broken, cache)
+    # Small or grey images may be letters or drawings, which must not be mirrored or cut.
+    channels = 1 if all(grey for _, _, grey in forms) else 3
+    if channels == 3 and side > PHOTOGRAPH_SIDE:
+        stored = round(oversize * side)
+        plan = Plan((channels, stored, stored), PHOTOGRAPHS, oversize)
+    else:
+        plan = Plan((channels, side, side), Augmentation(crop_padding=side // 8))
+    return _read_tree(tree, plan, broken, cache)
 
 
 def choose_side(sizes: list[tuple[int, int]]) -> int:
@@ -216,16 +224,24 @@ def choose_side(sizes: list[tuple[int, int]]) -> int:
     return min(max(round(median(min(size) for size in sizes)), SMALLEST), LARGEST)
 
 
-def _read_tree(tree: "Tree", shape: tuple[int, int, int], broken: dict[Path, str], cache: Path) -> Parts:
+class Plan(NamedTuple):
+    """How the images of a folder are stored and varied."""
+
+    shape: tuple[int, int, int]
+    augmentation: Augmentation
+    oversize: float = 1.0
+
+
+def _read_tree(tree: "Tree", plan: Plan, broken: dict[Path, str], cache: Path) -> Parts:
     """If images do not fit into memory, inputs are places in a list of files, which are read after the split."""
     files, notes = [path for path in tree.files if path not in broken], list(tree.notes)
-    size = len(files) * math.prod(shape)
+    size = len(files) * math.prod(plan.shape)
     on_disk = not fits_memory(size)
     if on_disk:
         inputs = torch.arange(len(files))
         notes.append(f"{len(files):,} images, {size / 1e9:.1f} GB, are read from {cache}: they do not fit into memory.")
     else:
-        inputs, damaged = read_images(files, shape)
+        inputs, damaged = read_images(files, plan.shape)
         broken = broken | damaged
     splits = tree.splits(inputs, broken)
     for part, split in splits.items():
@@ -233,33 +249,29 @@ def _read_tree(tree: "Tree", shape: tuple[int, int, int], broken: dict[Path, str
             raise RicnetError(f"{tree.folder / part} holds no image that can be read; {damage(broken, tree.folder)}.")
     if broken:
         notes.append(damage(broken, tree.folder))
-    channels, side, _ = shape
-    # Small or grey images may be letters or drawings, which must not be mirrored.
-    photographs = channels == 3 and side > PHOTOGRAPH_SIDE
-    augmentation = PHOTOGRAPHS if photographs else Augmentation(crop_padding=side // 8)
-    fill = partial(_pack, tree, shape, broken, cache, files) if on_disk else None
+    fill = partial(_pack, tree, plan, broken, cache, files) if on_disk else None
     given = splits["train"], tree.class_names, splits.get("test"), splits.get("val")
-    return Parts(*given, augmentation, tuple(notes), fill)
+    return Parts(*given, plan.augmentation, tuple(notes), fill, plan.oversize)
 
 
 def _pack(
     tree: "Tree",
-    shape: tuple[int, int, int],
+    plan: Plan,
     broken: dict[Path, str],
     cache: Path,
     files: list[Path],
     numbered: Dataset,
 ) -> Dataset | Parts:
     def read(rows: list[int]) -> tuple[UInt8[Tensor, "n c h w"], dict[int, str]]:
-        images, damaged = read_images([files[row] for row in rows], shape)
+        images, damaged = read_images([files[row] for row in rows], plan.shape)
         return images, {row: damaged[files[row]] for row in rows if files[row] in damaged}
 
     what = [(str(path), (about := path.stat()).st_size, about.st_mtime_ns) for path in files]
     try:
-        return pack_rows(numbered, read, shape, torch.uint8, what, cache)
+        return pack_rows(numbered, read, plan.shape, torch.uint8, what, cache)
     except Damaged as damaged:  # a good header, but a damaged body: split again without these files
         unread = {files[row]: text for row, text in damaged.rows.items()}
-        return _read_tree(tree, shape, broken | unread, cache)
+        return _read_tree(tree, plan, broken | unread, cache)
 
 
 # Finding files

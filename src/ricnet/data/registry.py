@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from ricnet.data.arrays import read_npz
 from ricnet.data.columns import Columns
-from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, altered, class_counts
+from ricnet.data.dataset import PHOTOGRAPH_SIDE, Augmentation, Dataset, Parts, Split, altered, class_counts
 from ricnet.data.images import holds_texts, read_folder
 from ricnet.data.labels import TableTask, labelled_table, read_text_folder
 from ricnet.data.tables import Table, frame_table, read_table
@@ -36,6 +36,8 @@ Progress = Callable[[str, int, int | None], None]
 """Called with the name of a file, the bytes so far, and the total (None if the host does not say)."""
 _CHUNK = 1 << 18  # bytes read at once
 _TIMEOUT_S = 30
+OVERSIZE, MOST_OVERSIZE = 1.25, 4.0
+"""Side of stored photographs as a multiple of the resolution: the usual value, and the largest."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Source:
     folder: str
     """Where below the data folder the files are put; they are also found directly in it."""
     resizable: bool
+    resolution: int | None = None
 
     def find(self, data_dir: Path) -> list[Path | None]:
         return [file.find((data_dir / self.folder, data_dir)) for file in self.files]
@@ -81,19 +84,21 @@ def register_dataset(
     files: Sequence[PublishedFile] = (),
     folder: str | None = None,
     resizable: bool = False,
+    resolution: int | None = None,
 ) -> Callable[[Reader], Reader]:
     """Decorator that registers a data set by name, for `train`, `load`, studies and every command.
 
     The function returns a `Dataset`, or training and test rows as two `Split`s of the classes named here; validation
     rows are then cut from the training rows. It is called with the paths of `files`, which `ric data get` fetches into
-    `folder` of the data folder, and, if the set is `resizable`, with a `resolution` (None for its own).
+    `folder` of the data folder, and, if the set is `resizable`, with a `resolution` (None for its own, which may be
+    named here: photographs that are stored larger than they are read need it).
     """
 
     def register(read: Reader) -> Reader:
         home = name if folder is None else folder
-        DATASETS[name] = Source(
-            title or name, tuple(class_names), read, augmentation, tuple(files), home if files else "", resizable
-        )
+        place = home if files else ""
+        about = (title or name, tuple(class_names), read, augmentation, tuple(files), place, resizable, resolution)
+        DATASETS[name] = Source(*about)
         return read
 
     return register
@@ -122,6 +127,8 @@ def load(
     test: "str | Path | DataFrame | None" = None,
     test_fraction: float | None = None,
     calibration_fraction: float = 0.0,
+    oversize: float | None = 1.0,
+    final_fit: bool = False,
 ) -> Dataset:
     """Read a data set from local files; nothing is downloaded.
 
@@ -134,11 +141,14 @@ def load(
     test, test_fraction: a table of test rows, or the share of rows to hold out if there is no test part (None: a
         quarter, 0: none).
     calibration_fraction: the share of training rows to hold out for guarantees.
+    oversize: side of stored photographs as a multiple of the resolution (None: OVERSIZE for photographs, 1 for others).
+    final_fit: whether the validation rows are training rows too.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
     if resolution is not None and resolution < 1:
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
+    require(oversize is None or 1 <= oversize <= MOST_OVERSIZE, "oversize", oversize, f"from 1 to {MOST_OVERSIZE:g}")
     require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
     if test is not None and test_fraction is not None:
         raise RicnetError(f"{setting('test')} and {setting('test_fraction')} exclude each other; leave one out.")
@@ -152,7 +162,7 @@ def load(
         for each, value in (("test", test), ("text", text)):
             if value is not None:
                 raise RicnetError(f"{setting(each, value)} is for tables, and {path} is not a table; leave it out.")
-        name, parts = str(spec), _read(spec, data_folder(data_dir), resolution, columns, tokenizer)
+        name, parts = str(spec), _read(spec, data_folder(data_dir), resolution, oversize, columns, tokenizer)
     if isinstance(parts, Dataset) and test_fraction is not None:
         raise RicnetError(f"{name} has a test part of its own; leave {setting('test_fraction')} out.")
     if isinstance(parts, Dataset) and calibration_fraction:
@@ -161,12 +171,17 @@ def load(
     dataset = parts if isinstance(parts, Dataset) else parts.dataset(name, *fractions)
     if is_frame(spec):
         dataset = replace(dataset, name=frame_name(target or ""))
-    if resolution is not None and dataset.input_shape[1:] != (resolution, resolution):
+    if oversize is not None and oversize != dataset.oversize:
+        raise RicnetError(
+            f"{setting('oversize', oversize)} is for photographs, colour images of any size above {PHOTOGRAPH_SIDE} "
+            f"pixels, which {name} does not hold; leave it out."
+        )
+    if resolution is not None and dataset.view_shape[1:] != (resolution, resolution):
         raise RicnetError(
             f"{name} has inputs of shape {dataset.input_shape}, which a resolution of {resolution} cannot change; "
             "leave the resolution out (it is for folders of images and imagewoof)."
         )
-    return altered(dataset, train_fraction, label_noise)
+    return altered(dataset, train_fraction, label_noise, final_fit)
 
 
 def _read_test(test: "str | Path | DataFrame") -> Table:
@@ -178,15 +193,20 @@ def _read_test(test: "str | Path | DataFrame") -> Table:
 
 
 def _read(
-    spec: str | Path, folder: Path, resolution: int | None, columns: Columns | None, tokenizer: Tokenizer | None
+    spec: str | Path,
+    folder: Path,
+    resolution: int | None,
+    oversize: float | None,
+    columns: Columns | None,
+    tokenizer: Tokenizer | None,
 ) -> Parts | Dataset:
     if spec in DATASETS or spec == "":  # an empty text is an unset variable, not the current folder
-        return _read_named(str(spec), folder, resolution)
+        return _read_named(str(spec), folder, resolution, oversize)
     path = user_path(spec)
     if path.is_dir() and holds_texts(path):
         return read_text_folder(path, columns, tokenizer)
     if path.is_dir():
-        return read_folder(path, resolution, folder / "packed")
+        return read_folder(path, resolution, folder / "packed", OVERSIZE if oversize is None else oversize)
     if path.suffix.lower() == ".npz":
         return read_npz(path, folder / "packed", columns)
     if path.exists() or isinstance(spec, Path) or "/" in spec or os.sep in spec:
@@ -194,10 +214,10 @@ def _read(
             f"{path} {'is not supported' if path.exists() else 'does not exist'}; give a folder of images or texts, "
             f"an .npz file, a table ({', '.join(TABLES)}), or one of {', '.join(DATASETS)}."
         )
-    return _read_named(spec, folder, resolution)  # says which names there are
+    return _read_named(spec, folder, resolution, oversize)  # says which names there are
 
 
-def _read_named(name: str, folder: Path, resolution: int | None) -> Parts | Dataset:
+def _read_named(name: str, folder: Path, resolution: int | None, oversize: float | None) -> Parts | Dataset:
     source = find_source(name)
     found = source.find(folder)
     missing = [file.name for file, path in zip(source.files, found, strict=True) if path is None]
@@ -206,15 +226,19 @@ def _read_named(name: str, folder: Path, resolution: int | None) -> Parts | Data
             f"{name} is not here yet: run `ric data get {name}`, "
             f"or put {' and '.join(missing)} into {folder / source.folder}."
         )
+    side, scale = resolution or source.resolution, 1.0
+    if source.resizable and side is not None and source.augmentation.crop_area < 1:
+        scale = OVERSIZE if oversize is None else oversize
+        resolution = round(scale * side) if scale > 1 else resolution
     wish: dict[str, Any] = {"resolution": resolution} if source.resizable else {}
     read = source.read(*found, **wish)
     notes: tuple[str, ...] = ()
     if Path(name).is_dir() and Path(name).resolve() != (folder / source.folder).resolve():
         notes = (f"{name} is the registered data set, not the folder {name} here; write ./{name} for the folder.",)
     if isinstance(read, Dataset):
-        return replace(read, name=name, notes=(*notes, *read.notes))
+        return replace(read, name=name, notes=(*notes, *read.notes), oversize=scale)
     train, test = read
-    return Parts(train, source.class_names, test, augmentation=source.augmentation, notes=notes)
+    return Parts(train, source.class_names, test, None, source.augmentation, notes, oversize=scale)
 
 
 def find_source(name: str) -> Source:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ricnet.core import halting
 from ricnet.core.trajectory import Trajectory, first_stop
-from ricnet.errors import require, require_finite
+from ricnet.errors import require
 from ricnet.methods.inference import Iterative, Pool, Step, Steps, norms, step_until_level, unroll
 from ricnet.methods.method import Inputs, Labels, Loss, Weights, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
@@ -41,7 +41,7 @@ class ACT(Iterative):
     """Initial bias of the halting unit. Raise it to start training with fewer steps."""
 
     def __post_init__(self) -> None:
-        require_finite(self)
+        super().__post_init__()
         require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(self.ponder_cost >= 0, "ponder_cost", self.ponder_cost, "0 or more")
         require(0 < self.epsilon < 1, "epsilon", self.epsilon, "between 0 and 1")
@@ -55,6 +55,7 @@ class ACT(Iterative):
         self, model: RecurrentClassifier, snapshot: nn.Module, inputs: Inputs, labels: Labels, weights: Weights = None
     ) -> Loss:
         """Cross-entropy of the averaged logits + τ·(N + R)."""
+        labels = self.smooth(labels, model)
         heads = unroll(model, inputs, self.horizon)
         ponder = halting.act(heads.value.sigmoid(), self.epsilon)
         answer = torch.einsum("tb,tbk->bk", ponder.weights, heads.logits)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPolicy, current
 from ricnet.core.trajectory import Trajectory, not_below, stop_before
 from ricnet.distributed import Shard
-from ricnet.errors import require, require_finite, setting
+from ricnet.errors import require, setting
 from ricnet.methods.inference import Iterative, Pool, Step, Steps
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -67,7 +67,7 @@ class Agent(Iterative):
     minus the price of the remaining compute. Raise it to exit earlier; with 0, use --budget after training."""
 
     def __post_init__(self) -> None:
-        require_finite(self)
+        super().__post_init__()
         require(0 < self.c_min <= self.c_max, "c_min", self.c_min, f"above 0 and at most c-max, {self.c_max}")
         require(self.alpha_floor > 0, "alpha_floor", self.alpha_floor, "above 0")
         require(self.head_gain > 0, "head_gain", self.head_gain, "above 0")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ricnet.core import losses, mdp
 from ricnet.core.trajectory import Trajectory, first_stop, not_below, stop_before
-from ricnet.errors import require, require_finite, setting
+from ricnet.errors import require, setting
 from ricnet.methods.inference import Iterative, Pool, Step, Steps, norms, step_until_level, unroll
 from ricnet.methods.method import Inputs, Labels, Loss, Weights, accuracy, weighted_mean
 from ricnet.nets.backbone import Backbone
@@ -56,7 +56,7 @@ class Anytime(Iterative):
     a value, all steps are made."""
 
     def __post_init__(self) -> None:
-        require_finite(self)
+        super().__post_init__()
         require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(0 < self.gamma < 1, "gamma", self.gamma, "between 0 and 1")
         sure = self.confidence_threshold
@@ -83,6 +83,7 @@ class Anytime(Iterative):
     ) -> Loss:
         """−Σ_t w_t log a_{t,y}. Geometric weights (Eq. 2 cut off at T) sum to 1 − γ^T and are not normalised. Learning
         a value takes one more step, for V(s_{T+1}); with exits that is 0."""
+        labels = self.smooth(labels, model)
         learns_value = self.value_coef > 0
         steps = self.horizon + (learns_value and not model.has_exits)
         heads = unroll(model, inputs, steps, self.uniform_mix, expects=model.has_exits)

@@ -8,15 +8,17 @@ to its mean number of steps. With exits, a step first sends its pool through the
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
+from ricnet.core import mdp
 from ricnet.core.trajectory import Trajectory
-from ricnet.methods.method import Inputs, Method, Metrics, TimeLeft
+from ricnet.errors import require, require_finite
+from ricnet.methods.method import Inputs, Labels, Method, Metrics, TimeLeft
 from ricnet.nets.backbone import Backbone, Staged, encode
 from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, at_step
 
@@ -280,8 +282,20 @@ def _look_parts(seen: Num[Tensor, "pool ..."]) -> Sequence[Num[Tensor, "part ...
 # Methods with a recurrent network
 
 
+@dataclass(frozen=True)
 class Iterative(InSteps[RecurrentClassifier], Method[RecurrentClassifier]):
     """A method that passes thought and belief from step to step."""
+
+    label_smoothing: float = field(default=0.0, kw_only=True)
+    """Share of the label spread over all classes, as in supervised learning: the reward is then Σ_k q_k log a_k, or the
+    loss the cross-entropy with q. Raise it for lower confidence."""
+
+    def __post_init__(self) -> None:
+        require_finite(self)
+        require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to below 1")
+
+    def smooth(self, labels: Labels, model: RecurrentClassifier) -> Labels:
+        return mdp.smoothed(labels, self.label_smoothing, model.classes)
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
         """Network with logits and one halting unit. Unused heads are frozen, so that weight decay leaves them alone."""

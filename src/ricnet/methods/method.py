@@ -69,6 +69,11 @@ class Method(ABC, Generic[Network]):
         return {}
 
     @property
+    def takes_soft_labels(self) -> bool:
+        """Whether `loss` reads a distribution over classes for each example, as mixup makes them."""
+        return True
+
+    @property
     def halts_by_value(self) -> bool:
         """Whether it halts when a learned value falls below `halt_threshold`."""
         return False

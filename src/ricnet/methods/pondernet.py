@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ricnet.core import halting, mdp
 from ricnet.core.policies import current
 from ricnet.core.trajectory import Trajectory, first_stop
-from ricnet.errors import require, require_finite
+from ricnet.errors import require
 from ricnet.methods.inference import Iterative, Pool, Step, Steps, norms, step_until_level, unroll
 from ricnet.methods.method import Inputs, Labels, Loss, Weights, accuracy, weighted_mean
 from ricnet.nets.refiner import RecurrentClassifier
@@ -41,7 +41,7 @@ class PonderNet(Iterative):
     samples repeat only with the same seed."""
 
     def __post_init__(self) -> None:
-        require_finite(self)
+        super().__post_init__()
         require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(0 < self.prior < 1, "prior", self.prior, "between 0 and 1")
         require(self.beta >= 0, "beta", self.beta, "0 or more")
@@ -50,6 +50,7 @@ class PonderNet(Iterative):
         self, model: RecurrentClassifier, snapshot: nn.Module, inputs: Inputs, labels: Labels, weights: Weights = None
     ) -> Loss:
         """Σ_n p_n·CE(y, logits_n) + β·KL(p ‖ p_G) of each example, averaged over the batch."""
+        labels = self.smooth(labels, model)
         heads = unroll(model, inputs, self.horizon)
         log_p = halting.log_halting(heads.value)
         log_prior = halting.log_geometric(self.horizon, self.prior, inputs.device).to(log_p.dtype)

@@ -124,6 +124,7 @@ class RIC(Agent):
         *,
         shard: Shard | None = None,
     ) -> Loss:
+        labels = self.smooth(labels, model)
         context = model.context(inputs)  # encoded x
         with torch.no_grad():
             old_context = context if snapshot is model else snapshot.context(inputs)
@@ -234,10 +235,11 @@ class RIC(Agent):
 
     def _log_scores(self, rollout: Rollout, labels: Labels) -> tuple[PerStep, Float[Tensor, "batch"]]:
         uniform = torch.full_like(rollout.log_actions[0, 0], -math.log(rollout.log_actions.shape[-1]))
-        return self._floored(self.score(rollout.log_actions, labels)), self.score(uniform, labels)
+        return self.score(self._floored(rollout.log_actions), labels), self.score(uniform, labels)
 
-    def _floored(self, scores: PerStep) -> PerStep:
-        return scores if self.reward_floor is None else scores.clamp(min=math.log(self.reward_floor))
+    def _floored(self, log_probabilities: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        floor = self.reward_floor
+        return log_probabilities if floor is None else log_probabilities.clamp(min=math.log(floor))
 
     def _clamped(self, log_ratio: PerStep) -> PerStep:
         clamp = self.log_ratio_clamp
@@ -305,8 +307,18 @@ class RIC(Agent):
         assert isinstance(policy, Dirichlet)
         assert isinstance(rollout.policy, Dirichlet)
         assert estimates.own_advantages is not None
+        if mdp.is_soft(labels):
+            return self._soft_step_gain(policy, rollout, estimates, labels)
         ratio = self._clamped(policy.marginal_log_ratio(rollout.policy, rollout.log_actions, labels)).exp()
         return self.surrogate(ratio, estimates.own_advantages)
+
+    def _soft_step_gain(self, policy: Dirichlet, rollout: Rollout, estimates: Estimates, labels: Labels) -> PerStep:
+        """For the reward Σ_k q_k log a_{t,k}, each term is credited to the marginal density of its own a_{t,k}."""
+        assert isinstance(rollout.policy, Dirichlet)
+        assert estimates.reward_coefficient is not None
+        ratios = self._clamped(policy.marginal_log_ratios(rollout.policy, rollout.log_actions).flatten(2)).exp()
+        own = estimates.reward_coefficient[..., None] * (rollout.log_actions - rollout.policy.expected_log())
+        return mdp.log_scores(self.surrogate(ratios, own.flatten(2)).view_as(own), labels)
 
     # Gradient accumulation
 
@@ -322,6 +334,7 @@ class RIC(Agent):
         if len(parts) == 1:
             yield self.loss(model, snapshot, *parts[0], shard=shard)
             return
+        parts = [(inputs, self.smooth(labels, model), *weights) for inputs, labels, *weights in parts]
         _, *targets = map(torch.cat, zip(*parts, strict=True))  # labels, and weights if given
         with torch.no_grad():
             rollout = self.roll_out(snapshot, torch.cat([snapshot.context(part[0]) for part in parts], -2), shard)
@@ -353,6 +366,12 @@ class RIC(Agent):
         if not self.rewards_log_score():
             require(floor is None, "reward_floor", floor, f"None for {self.name}, which overrides score")
             require(self.credit == "joint", "credit", self.credit, f"joint for {self.name}, which overrides score")
+            rule = f"0 for {self.name}, which overrides score"
+            require(self.label_smoothing == 0, "label_smoothing", self.label_smoothing, rule)
+
+    @property
+    def takes_soft_labels(self) -> bool:
+        return self.rewards_log_score()
 
     @classmethod
     def rewards_log_score(cls) -> bool:

@@ -61,6 +61,10 @@ class Supervised(Method[nn.Module]):
             require(mix == 0, "uniform_mix", mix, rule)
 
     @property
+    def takes_soft_labels(self) -> bool:
+        return self.objective != "evidential"
+
+    @property
     def takes_budget(self) -> bool:
         return True
 

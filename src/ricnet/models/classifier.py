@@ -155,6 +155,11 @@ class Classifier:
         return replace(self, calibration=calibration_of(self, split))
 
     @property
+    def view_shape(self) -> tuple[int, ...]:
+        """Shape of what the network reads of an input: the centre of images that are stored larger."""
+        return self.config.view_shape(self.input_shape)
+
+    @property
     def kind(self) -> Literal["image", "features", "tokens"]:
         """Kind of inputs."""
         backbone = next((module for module in self.model.modules() if isinstance(module, Backbone)), None)
@@ -385,6 +390,7 @@ def build_model(
 ) -> tuple[nn.Module, Backbone]:
     """The untrained network of a configuration; a copy of `encoder`, if given, replaces the configured one. A
     pretrained or frozen encoder is followed by the configured head; with exits the refiner reads its stages."""
+    input_shape = config.view_shape(input_shape)
     network, own = config.network, copy.deepcopy(encoder)
     features = own if network.pretrained else None
     size = None
@@ -408,7 +414,7 @@ def settle_horizon(config: Config, input_shape: tuple[int, ...], encoder: nn.Mod
         return config
     own = named_encoder(network.encoder) if encoder is None else encoder
     with building_with(torch.Generator()):  # only its exits are counted
-        own = own if own is not None else build_encoder(network, input_shape)
+        own = own if own is not None else build_encoder(network, config.view_shape(input_shape))
     steps = len(divide(own, network.exits)) * network.steps_per_exit
     return replace(config, method=replace(config.method, horizon=steps))  # type: ignore[call-arg]
 

@@ -8,6 +8,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from ricnet.data.dataset import Augmentation, view_shape
+from ricnet.data.registry import MOST_OVERSIZE
 from ricnet.errors import RicnetError, require, require_finite, setting, wanted
 from ricnet.io import is_text, misfit
 from ricnet.methods import METHODS, RETIRED_PRESETS, RIC, Method, modern_method
@@ -17,7 +19,7 @@ PARTS = ("method", "network", "optimization")
 """Fields of `Config` that are dataclasses of settings."""
 DATA_SETTINGS = (
     *("resolution", "val_fraction", "train_fraction", "label_noise", "text", "test", "test_fraction"),
-    "calibration_fraction",
+    *("calibration_fraction", "oversize", "final_fit"),
 )
 """Settings that determine the splits."""
 AFTER_TRAINING = ("readout", "feedback", "halt_threshold", "confidence_threshold", "calibration", "halt_rule", "budget")
@@ -34,9 +36,10 @@ class Optimization:
     accumulate: int = 1
     """Parts of a batch whose gradients are accumulated for one update. The update is the same and takes less memory,
     except that batch norm sees one part at a time. Raise it if a batch does not fit into memory."""
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    """Optimizer: adamw has decoupled weight decay, adam (the paper) adds it to the gradient, sgd has momentum without
-    Nesterov."""
+    optimizer: Literal["adamw", "adam", "sgd", "nesterov", "muon"] = "adamw"
+    """Optimizer: adamw has decoupled weight decay, adam (the paper) adds it to the gradient, sgd has momentum,
+    nesterov Nesterov's momentum, and muon orthogonalises the updates of the encoder's matrices and is adamw for all
+    others."""
     lr: float = 1e-3
     """Peak learning rate. Lower it if training diverges."""
     encoder_lr: float = 0.1
@@ -45,11 +48,12 @@ class Optimization:
     weight_decay: float = 0.05
     """Weight decay. Raise it against over-fitting."""
     momentum: float = 0.9
-    """Momentum of sgd. Raise it for smoother updates."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """Schedule of the learning rate: cosine, down to --lr-end, or constant (the paper)."""
+    """Momentum of sgd, nesterov and muon. Raise it for smoother updates."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """Schedule of the learning rate: cosine or linear, down to --lr-end, or constant (the paper)."""
     lr_end: float = 0.0
-    """Learning rate at the end of the cosine, as a share of --lr. Raise it for larger updates in the last epochs."""
+    """Learning rate at the end of the cosine or of the line, as a share of --lr. Raise it for larger updates in the
+    last epochs."""
     warmup_epochs: float = 0.0
     """Epochs over which the learning rate rises from 0, at most half of all epochs. Raise it if training diverges in
     the first epochs."""
@@ -67,9 +71,23 @@ class Optimization:
     No effect with --select last."""
     augment: bool = True
     """Augment training images: crops, flips and colours as the data set allows, and --cutout."""
+    flip: Literal["random", "alternating"] = "random"
+    """How images are mirrored, where the data set allows it: half of them at random, or each in every second epoch,
+    which shows both sides equally often."""
+    shift: int | None = None
+    """Largest shift of a training image in pixels; None for that of the data set (4 for CIFAR-10, none for
+    photographs). Lower it if objects lie at fixed places."""
+    padding: Literal["black", "reflect"] = "black"
+    """What fills the border of a shifted image: black pixels, or the image mirrored at its border."""
+    crop_area: float | None = None
+    """Smallest share of an image that a random crop covers; each crop is resized to the whole size. None for that of
+    the data: 0.35 for photographs, 1 (no crops) for other images. Lower it against over-fitting."""
     cutout: int = 0
     """Side in pixels of a square that is greyed out at a random place of each training image; 0 for none. Raise it
     against over-fitting."""
+    mixup: float = 0.0
+    """α of mixup (Zhang et al. 2018): each training example is averaged with another of its batch, and so are their
+    labels, with a weight drawn from Beta(α, α); 0 for none. Raise it against over-fitting."""
     augmented_copies: int = 0
     """With --freeze, the number of augmented copies of each training image that are added to the training data; each is
     encoded once. Raise it against over-fitting."""
@@ -93,13 +111,24 @@ class Optimization:
             require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
         for name in ("lr", "encoder_lr"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        for name in ("weight_decay", "warmup_epochs", "cutout", "augmented_copies"):
+        for name in ("weight_decay", "warmup_epochs", "cutout", "mixup", "augmented_copies"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for name in ("momentum", "average"):
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "from 0 to below 1")
+        area = self.crop_area
+        require(area is None or 0 < area <= 1, "crop_area", area, "above 0 and at most 1, or None")
+        require(self.shift is None or self.shift >= 0, "shift", self.shift, "0 or more, or None")
         require(0 <= self.lr_end <= 1, "lr_end", self.lr_end, "from 0 to 1")
         require(self.patience is None or self.patience >= 1, "patience", self.patience, "at least 1, or None")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0, or None")
+
+    def augmentation(self, of_data: Augmentation) -> Augmentation:
+        """The augmentation of the data set with the changes of these settings."""
+        area = of_data.crop_area if self.crop_area is None else self.crop_area
+        shift = of_data.crop_padding if self.shift is None else self.shift
+        return dataclasses.replace(
+            of_data, cutout=self.cutout, crop_area=area, crop_padding=shift, reflect=self.padding == "reflect"
+        )
 
     @property
     def extendable(self) -> bool:
@@ -116,6 +145,10 @@ class Choices:
     resolution: int | None = None
     """Side in pixels that images are resized to; None for the resolution of the data set. Raise it for detail, lower it
     for speed."""
+    oversize: float = 1.0
+    """Side of stored photographs as a multiple of --resolution. Training cuts random crops out of the whole stored
+    image, everything else reads its centre at --resolution. With 1, crops are enlarged to the size of the image that
+    they are cut from. Raise it for sharper crops."""
     val_fraction: float = 0.1
     """Share of the training data held out for validation. Raise it for a more reliable choice of the epoch, lower it
     for more training rows."""
@@ -135,6 +168,9 @@ class Choices:
     label_noise: float = 0.0
     """Share of training and validation labels that are replaced by a wrong one; test labels stay clean. Raise it to
     study the effect of wrong labels."""
+    final_fit: bool = False
+    """Train on the validation rows too, for the last run of a recipe that validation data has chosen. The weights of
+    the last epoch are kept, and neither temperature nor halting rule is fitted."""
     class_weight: Literal["balanced"] | None = None
     """balanced gives all classes the same total weight in training; None gives all rows the same weight. Balanced
     beliefs assume equally frequent classes; to select the epoch they are converted to the class frequencies of the
@@ -167,6 +203,7 @@ class Choices:
         require(0 < share <= 1, "train_fraction", share, "above 0 and at most 1")
         require(0 <= self.label_noise < 1, "label_noise", self.label_noise, "from 0 to below 1")
         require(self.resolution is None or self.resolution >= 1, "resolution", self.resolution, "at least 1")
+        require(1 <= self.oversize <= MOST_OVERSIZE, "oversize", self.oversize, f"from 1 to {MOST_OVERSIZE:g}")
         budget = self.budget
         require(budget is None or 0 < budget <= 1, "budget", budget, "above 0 and at most 1")
 
@@ -186,6 +223,20 @@ class Config(Choices):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1")
+        if self.final_fit:
+            needed = {"calibration": "none", "halt_rule": "value", "budget": None, "select": "last"}
+            given = {**vars(self), "select": self.optimization.select}
+            for name, value in needed.items():
+                rule = f"{value} with {setting('final_fit', True)}, which holds out no validation rows"
+                require(given[name] == value, name, given[name], rule)
+        if self.optimization.mixup:
+            rule = f"0 for these settings of {self.method.name}, which cannot learn from mixed labels"
+            require(self.method.takes_soft_labels, "mixup", self.optimization.mixup, rule)
+            rule = f"0 with {setting('class_weight', self.class_weight)}: a mixed example has no class"
+            require(self.class_weight is None, "mixup", self.optimization.mixup, rule)
+        if self.network.freeze:
+            rule = f"1 with {setting('freeze', True)}: features are computed once, from whole images"
+            require(self.oversize == 1, "oversize", self.oversize, rule)
         if self.budget is None:
             return
         if self.network.exits == "none":
@@ -205,6 +256,10 @@ class Config(Choices):
                     "remove one."
                 )
 
+    def view_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of what the network reads of an input."""
+        return view_shape(input_shape, self.oversize)
+
     @property
     def fits_temperature(self) -> bool:
         """Whether a temperature is fitted on validation data. Validation rows are not weighted, so with balanced
@@ -223,7 +278,7 @@ class Config(Choices):
     @property
     def has_budgets(self) -> bool:
         """Whether thresholds for all budgets are stored."""
-        return self.network.exits != "none" and self.method.takes_budget
+        return self.network.exits != "none" and self.method.takes_budget and not self.final_fit
 
 
 def stripped(config: Config) -> Config:

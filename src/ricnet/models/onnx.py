@@ -85,6 +85,8 @@ def metadata(classifier: Classifier, steps: int) -> dict[str, str]:
         "temperature": classifier.temperature,
         "max_steps": steps,
     }
+    if classifier.view_shape != classifier.input_shape:  # the file itself cuts out the centre
+        entry["view_shape"] = list(classifier.view_shape)
     if costs := getattr(classifier.model, "costs", ()):
         entry["costs"] = list(costs)
     entry |= {name: getattr(method, name) for name in AFTER_TRAINING if hasattr(method, name)}

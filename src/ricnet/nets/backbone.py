@@ -19,9 +19,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.errors import RicnetError, setting
+from ricnet.nets.whitened import Whitening
 
 FEATURE_SAMPLE = 256
 """Training rows whose features are measured for normalisation."""
+WHITENING_SAMPLE = 5_000
+"""Training images, up to twice as many, whose patches are whitened."""
 
 
 PLACES = 2
@@ -99,12 +102,25 @@ class Backbone(nn.Module):
         if self.features is not None:
             network = partial(all_features, self.stages) if self.stages else self.features
             with torch.no_grad():
-                inputs = encode(network, inputs[:: max(1, len(inputs) // FEATURE_SAMPLE)])
+                inputs = encode(network, self.centre(inputs[:: max(1, len(inputs) // FEATURE_SAMPLE)]))
         mean, std = channel_statistics(inputs)
         self.mean.copy_(mean)
         self.std.copy_(std)
+        for part in self.encoder.modules():
+            if isinstance(part, Whitening):
+                part.fit(self.normalized(inputs[:: max(1, len(inputs) // WHITENING_SAMPLE)]))
+
+    def centre(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
+        """The part of images that the encoder reads: the centre, unchanged pixels, of those that are stored larger. A
+        training crop has this size already."""
+        if inputs.ndim != 4 or len(self.input_shape) != 3:
+            return inputs
+        height, width = self.input_shape[1:]
+        top, left = (inputs.shape[2] - height) // 2, (inputs.shape[3] - width) // 2
+        return inputs[:, :, top : top + height, left : left + width]
 
     def normalized(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
+        inputs = self.centre(inputs)
         if self.parts or not self.normalizes:
             return inputs
         shape = (1, -1) + (1,) * (inputs.ndim - 2)
@@ -113,7 +129,7 @@ class Backbone(nn.Module):
     def forward(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "batch embedding"]:
         if self.features is not None:
             with self._autocast(inputs, full=self.frozen):
-                inputs = as_embedding(self.features(inputs))
+                inputs = as_embedding(self.features(self.centre(inputs)))
         with self._autocast(inputs):
             embedding = as_embedding(self.encoder(self.normalized(inputs)))
         return embedding.to(self.mean.dtype)

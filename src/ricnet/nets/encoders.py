@@ -22,6 +22,7 @@ from ricnet.errors import RicnetError, first_line, require, require_finite, sett
 from ricnet.nets.backbone import Backbone as Backbone
 from ricnet.nets.backbone import Exits
 from ricnet.nets.fused import can_fuse, fold, fused
+from ricnet.nets.whitened import WIDTHS, build_whitened
 
 SMALL_IMAGE = 64
 """Images up to this many pixels a side keep their resolution through the stem."""
@@ -39,8 +40,9 @@ class EncoderOptions:
     encoder: str = "auto"
     """resnet10, resnet18, resnet34, conv, mlp, words (for texts), or auto: mlp for tables, conv up to 16 pixels,
     resnet18 above. The preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half the --width; on
-    a CPU of a quarter, and up to 32 pixels conv. Pretrained encoders: hf:FOLDER or hf:USER/NAME (transformers),
-    timm:NAME or timm:NAME@FILE.safetensors (timm)."""
+    a CPU of a quarter, and up to 32 pixels conv. whitened and whitened-deep are for small images and short runs: a
+    whitening convolution computed from the data, then three blocks. Pretrained encoders: hf:FOLDER or hf:USER/NAME
+    (transformers), timm:NAME or timm:NAME@FILE.safetensors (timm)."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""
     activation: Literal["relu", "silu"] = "relu"
@@ -123,7 +125,7 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
     """The part with random weights: the encoder, or the MLP on the features of a pretrained one."""
     name = "mlp" if options.pretrained else choose_encoder(options.encoder, input_shape)
     options = replace(options, freeze=False)
-    if len(input_shape) == 1 and name in (*BLOCKS_PER_STAGE, "conv"):
+    if len(input_shape) == 1 and name in (*BLOCKS_PER_STAGE, *WIDTHS, "conv"):
         raise RicnetError(
             f"{setting('encoder', name)} reads images, but each input is a row of {input_shape[0]} features; use mlp."
         )
@@ -173,6 +175,12 @@ def _conv(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
         nn.BatchNorm1d(embedding),
         activation(),
     )
+
+
+@register_encoder("whitened")
+@register_encoder("whitened-deep")
+def _whitened(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
+    return build_whitened(options.encoder, options.width, input_shape)
 
 
 def mlp_size(options: EncoderOptions) -> int:

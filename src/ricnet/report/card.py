@@ -52,7 +52,8 @@ INPUTS = {
     "text": '["a sentence", "another one"])',
     "row": "rows)  # float32 (batch, columns)",
 }
-IMAGES = "Its inputs are {shape} pixels. Larger images are cropped and resized to that size."
+IMAGES = "Its inputs are {shape} pixels. Larger images are cropped and resized to that size.{centre}"
+CENTRE = " It reads the central {side} × {side} pixels of an input; training cut random crops out of the whole."
 TEXTS = "It reads the first {tokens} {pieces} of a text, in the language of its training data."
 ROWS = "It reads rows of {columns} numbers, in the order and units of its training data."
 
@@ -71,7 +72,7 @@ def model_card(config: Mapping[str, Any], data: Mapping[str, Any], name: str, ru
         f"## Use\n\n{_use(name, kind, config['network']['encoder'] == 'custom')}",
         f"## What it reaches\n\n{UNMEASURED if run is None else _measured(run)}",
         *([] if run is None else [f"## Data\n\n{data_text(run)}", f"## Recipe\n\n{recipe_text(run)}"]),
-        f"## Limits\n\n{_limits(data, kind)}",
+        f"## Limits\n\n{_limits(data, kind, config.get('oversize', 1.0))}",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -125,11 +126,12 @@ def _measured(run: RunRecord) -> str:
     return judged_words("\n\n".join(filter(None, parts)), [run])
 
 
-def _limits(data: Mapping[str, Any], kind: str) -> str:
+def _limits(data: Mapping[str, Any], kind: str, oversize: float) -> str:
     shape = " × ".join(str(side) for side in data["input_shape"])
     pieces = "tokens" if (_text(data) or {}).get("tokenizer") else "words and word pairs"
     reads = {"image": IMAGES, "text": TEXTS, "row": ROWS}[kind]
-    inputs = reads.format(shape=shape, columns=shape, tokens=shape, pieces=pieces)
+    centre = CENTRE.format(side=round(data["input_shape"][-1] / oversize)) if oversize > 1 else ""
+    inputs = reads.format(shape=shape, columns=shape, tokens=shape, pieces=pieces, centre=centre)
     return LIMITS.format(count=len(data["class_names"]), inputs=inputs)
 
 

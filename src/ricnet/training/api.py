@@ -151,8 +151,9 @@ class Request:
         if self.is_named and self.test is not None:
             raise RicnetError(f"{setting('test')} is a data frame, but the data is not; give the path of a table.")
         if isinstance(self.what, Dataset):
-            shares = settings.get("train_fraction", 1.0), settings.get("label_noise", 0.0)
-            return altered(self._own(self.what, settings), *shares)
+            names = ("train_fraction", "label_noise", "final_fit")
+            changes = {name: settings[name] for name in names if name in settings}
+            return altered(self._own(self.what, settings), **changes)
         if self.test is not None:
             settings |= {"test": self.test}
         return load_data(self.what, target=self.target, data_dir=self.data_dir, tokenizer=tokenizer, **settings)
@@ -186,7 +187,8 @@ def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
     if not isinstance(epochs, int) or epochs <= settings.epochs:
         return stored
     if not settings.extendable:
-        cause = setting("schedule", "cosine") if settings.schedule == "cosine" else setting("warmup_epochs")
+        constant = settings.schedule == "constant"
+        cause = setting("warmup_epochs") if constant else setting("schedule", settings.schedule)
         raise RicnetError(
             f"{folder.path} cannot be extended to {setting('epochs', epochs)}: with its {cause} the learning rate "
             f"depends on the number of epochs ({settings.epochs}); start anew with {setting('overwrite', True)}."
@@ -331,7 +333,7 @@ def _choose(
     notes = [] if request.start is not None else notices(request.method, request.preset or "fast")
     network = built.encoder if built is not None else encoder
     if request.start is None and "batch_size" not in request.changes and network is not None:
-        fitting = partial(fit_batch, config, network, dataset.input_shape, device, processes.count)
+        fitting = partial(fit_batch, config, network, dataset.view_shape, device, processes.count)
         config, smaller = processes.broadcast(fitting)
         notes += smaller
     if request.resume:
@@ -409,6 +411,11 @@ def _resolved(
     resumed: RunFolder | None = None,
 ) -> tuple[Config, nn.Module | None, Built | None]:
     """The encoder, read or built unless given, and the configuration with the horizon of its exits."""
+    if config.oversize != dataset.oversize:
+        raise RicnetError(
+            f"{setting('oversize', config.oversize)} is for images that are read from files; {dataset.name} has images "
+            f"of {dataset.oversize:g} times the resolution; leave it out."
+        )
     if encoder is None and config.network.pretrained:
         encoder = find_encoder(config.network.encoder) if resumed is None else _stored_encoder(resumed)
     if encoder is None and built is None:
@@ -439,7 +446,7 @@ def _behind_frozen(
         return dataset, encoder
     refuse_other_kind(encoder, dataset, config)
     settings, exits = config.optimization, config.network.exits
-    varied = replace(dataset.augmentation, cutout=settings.cutout)
+    varied = settings.augmentation(dataset.augmentation)
     copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
     features = featured(dataset, encoder, device, copies, varied, console, exits)
     return features, None if exits == "none" else known(encoder, dataset.input_shape, exits)

@@ -70,7 +70,9 @@ def limited(lines: Sequence[str], most: int, where: str) -> list[str]:
 
 def announcement(config: Config, dataset: Dataset, device: torch.device, processes: int = 1) -> str:
     rows = f"{len(dataset.train):,} {dataset.unit}"
-    shape = " × ".join(str(side) for side in dataset.input_shape)
+    shape = " × ".join(str(side) for side in dataset.view_shape)
+    if dataset.oversize > 1:
+        shape += ", cut out of " + " × ".join(str(side) for side in dataset.input_shape[1:])
     if dataset.unit in NUMBERS:
         shape = counted(dataset.input_shape[0], NUMBERS[dataset.unit])
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
@@ -99,7 +101,7 @@ def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None
         return None
     learned = config.network.pretrained  # such an encoder has a fixed size
     resizable = dataset.is_image and not learned and is_resizable(config.data)
-    smaller = [f"{setting('resolution')} (now {dataset.input_shape[-1]})"] * resizable
+    smaller = [f"{setting('resolution')} (now {dataset.view_shape[-1]})"] * resizable
     smaller += [setting("width")] * (config.network.encoder != "custom" and not learned)
     fewer = f"fewer {setting('epochs')} (now {config.optimization.epochs})"
     sooner = "" if config.optimization.patience is None else f", and {setting('patience')} may end it sooner"

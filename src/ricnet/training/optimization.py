@@ -19,6 +19,7 @@ from ricnet.methods.method import Batch, Metrics
 from ricnet.models.classifier import backbone_of
 from ricnet.models.config import Optimization
 from ricnet.nets.backbone import Backbone
+from ricnet.training.muon import Muon, muon_matrices
 from ricnet.training.recipes import WORTH_COMPILING
 from ricnet.training.speed import GraphedStep, compile_encoder, compile_method
 
@@ -121,13 +122,14 @@ def _average_statistics(model: nn.Module, shard: Shard) -> None:
 
 def rate_factor(update: int, total: int, warmup: int, schedule: str, end: float = 0.0) -> float:
     """Factor of the learning rate at an update counted from 0: linear warm-up over at most half of all updates, then
-    constant, or a cosine from 1 to `end`."""
+    constant, or a cosine or a line from 1 to `end`."""
     warmup = min(warmup, total // 2)
     if update < warmup:
         return (update + 1) / warmup
     if schedule == "constant":
         return 1.0
-    return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * (update - warmup) / max(1, total - warmup)))
+    way = (update - warmup) / max(1, total - warmup)
+    return end + (1 - end) * (1 - way if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * way)))
 
 
 def make_optimizer(model: nn.Module, settings: Optimization, device: torch.device) -> torch.optim.Optimizer:
@@ -139,8 +141,11 @@ def make_optimizer(model: nn.Module, settings: Optimization, device: torch.devic
     decay = settings.weight_decay
     rate = torch.tensor(settings.lr, dtype=torch.float32, device=device) if on_gpu else settings.lr
     groups = [{**group, "lr": rate.clone() if isinstance(rate, Tensor) else rate} for group in _groups(model, settings)]
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(groups, rate, momentum=settings.momentum, weight_decay=decay, fused=on_gpu)
+    if settings.optimizer == "muon":
+        return Muon(groups, rate, settings.momentum, decay)
+    if settings.optimizer in ("sgd", "nesterov"):
+        nesterov = settings.optimizer == "nesterov"
+        return torch.optim.SGD(groups, rate, settings.momentum, 0, decay, nesterov, fused=on_gpu)
     if settings.optimizer == "adam":
         return torch.optim.Adam(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
     return torch.optim.AdamW(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
@@ -156,7 +161,11 @@ def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
     for parameters, share in ((new, 1.0), (old, settings.encoder_lr)):
         if not parameters:
             continue
-        if settings.optimizer != "adamw":
+        if settings.optimizer == "muon":
+            matrices = [p for module in model.modules() if isinstance(module, Backbone) for p in muon_matrices(module)]
+            groups.append({"params": [p for p in parameters if p in set(matrices)], "share": share, "muon": True})
+            parameters = [p for p in parameters if p not in set(matrices)]
+        elif settings.optimizer != "adamw":
             groups.append({"params": parameters, "share": share})
             continue
         matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]

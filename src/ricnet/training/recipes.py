@@ -71,7 +71,7 @@ class Facts:
         return cls(
             rows=len(dataset.train),
             classes=len(dataset.class_names),
-            side=max(dataset.input_shape[1:]) if dataset.is_image else 0,
+            side=max(dataset.view_shape[1:]) if dataset.is_image else 0,
             device=device.type,
             encoder=given.get("encoder"),
             text=dataset.is_text,
@@ -122,7 +122,10 @@ def configure(
     if dataset.is_text and changes.get("encoder") == "auto":
         changes["encoder"] = "words"
     config = preset(preset_name, method, Facts.of(dataset, device, changes), changes)
-    return changed(replace(config, data=dataset.name), changes)
+    if changes.get("final_fit"):  # no rows are held out to choose by
+        last = replace(config.optimization, select="last", patience=None)
+        config = replace(config, calibration="none", halt_rule="value", optimization=last)
+    return changed(replace(config, data=dataset.name, oversize=dataset.oversize), changes)
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from ricnet.core.policies import building_with, drawing_from
 from ricnet.data import Dataset, augment, epoch_order
+from ricnet.data.batches import first_mirrored, mix
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
@@ -351,7 +351,15 @@ class Batches:
         self.labels = train.labels.to(device)
         self.weights = None if train.weights is None else (train.weights / train.weights.mean()).to(device)
         varied = dataset.is_image and settings.augment
-        self.augmentation = replace(dataset.augmentation, cutout=settings.cutout) if varied else None
+        self.augmentation = settings.augmentation(dataset.augmentation) if varied else None
+        self.crop_size = dataset.view_shape[1:]
+        alternates = self.augmentation is not None and self.augmentation.flip and settings.flip == "alternating"
+        self.mirrored = first_mirrored(len(train), config.seed).to(device) if alternates else None
+        """Whether each image is mirrored in the present epoch."""
+        self.mixup, self.classes = settings.mixup, len(dataset.class_names)
+        if self.mixup and (dataset.is_text or self.weights is not None):
+            what = "token ids" if dataset.is_text else "weighted rows"
+            raise RicnetError(f"{setting('mixup', self.mixup)} cannot average {what}; leave it out.")
         self.size = min(settings.batch_size, len(train))
         self.per_epoch = len(train) // self.size
         self.shard = processes.shard(self.size)
@@ -363,6 +371,8 @@ class Batches:
         epoch = update // self.per_epoch
         if epoch != self.ordered_epoch:
             self.order = _order(len(self.labels), self.seed, epoch).to(self.device)
+            if self.mirrored is not None and (epoch - max(self.ordered_epoch, 0)) % 2:
+                self.mirrored.logical_not_()
             self.ordered_epoch = epoch
         return self._own(self.order, update)
 
@@ -382,7 +392,10 @@ class Batches:
         """Inputs and labels, and weights where there are any."""
         inputs = self.feed.staged if self.feed.streams else self.feed.inputs[rows]
         if self.augmentation is not None:
-            inputs = augment(inputs, self.augmentation, self.shard, self.generator)
+            mirrored = None if self.mirrored is None else self.mirrored[rows]
+            inputs = augment(inputs, self.augmentation, self.shard, self.generator, self.crop_size, mirrored)
+        if self.mixup:
+            return mix(inputs, self.labels[rows], self.classes, self.mixup, self.shard, self.generator)
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
 
 
@@ -424,7 +437,7 @@ def build_first(config: Config, input_shape: tuple[int, ...], device: torch.devi
     with isolated_rng(config, device, None):
         generator = seeded_generator(config, None, device)
         with building_with(generator):
-            encoder = build_encoder(config.network, input_shape)
+            encoder = build_encoder(config.network, config.view_shape(input_shape))
         return Built(encoder, (generator or torch.default_generator).get_state())
 
 
@@ -467,7 +480,7 @@ def initial_network(
     model = model.to(device).train()
     processes.broadcast_tensors(model.state_dict().values())
     # channels last, in which convolutions are fastest; on a CPU only for images large enough to be worth it
-    worth = max(dataset.input_shape[1:], default=0) > TINY_IMAGE and not has_narrow_shortcut(model)
+    worth = max(dataset.view_shape[1:], default=0) > TINY_IMAGE and not has_narrow_shortcut(model)
     if dataset.is_image and (device.type == "cuda" or worth):
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         torch.backends.cudnn.benchmark = True

@@ -45,7 +45,7 @@ def test_description_of_the_model(client: httpx.Client, digits_run: Path) -> Non
     assert model["method"] in ALGORITHMS
     assert model["data"] == "digits"
     assert model["classes"] == [str(k) for k in range(10)]
-    assert model["input"] == {"kind": "image", "shape": [1, 8, 8], "columns": None}
+    assert model["input"] == {"kind": "image", "shape": [1, 8, 8], "view": [1, 8, 8], "columns": None}
     assert model["horizon"] == 4
     assert model["limits"]["max_batch"] == 8
     assert model["test"]["accuracy"] == json.loads((digits_run / "evaluation.json").read_text())["test"]["accuracy"]

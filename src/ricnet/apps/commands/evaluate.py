@@ -103,7 +103,7 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
     own = split_target(whole_path(data))[0] == split_target(whole_path(config.data))[0]
     how: dict[str, Any] = {
         "data_dir": data_dir,
-        "resolution": _resolution(classifier, data),
+        **_resolution(classifier, data),
         "val_fraction": config.val_fraction,
         "columns": classifier.columns,
         "class_names": classifier.class_names,
@@ -118,7 +118,7 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
     dataset = _with_classes(classifier.class_names, dataset, own)
     if not own:
         return dataset
-    learned = altered(dataset, config.train_fraction, config.label_noise)
+    learned = altered(dataset, config.train_fraction, config.label_noise, config.final_fit)
     if _known_data(classifier).get("fingerprint") not in (None, fingerprint(learned)):
         say(
             [
@@ -136,12 +136,15 @@ def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out
     whole = load_data(data, undivided=True, **how)
     config, known = classifier.config, _known_data(classifier)
     rows = known.get("rows")
-    counts = rows.items() if isinstance(rows, dict) else ()
+    counts = list(rows.items()) if isinstance(rows, dict) else []
+    if config.final_fit:  # its validation rows are training rows
+        counts = [(name, n) for name, n in counts if name != "val"]
     learned = sum(n for name, n in counts if isinstance(n, int) and (name != "test" or config.test is None))
     if not len(whole.train) and (config.train_fraction < 1 or len(whole.test) == learned):
         with suppress(RicnetError):  # too few rows to be split
             divided = load_data(data, **how, **held_out)
-            if fingerprint(altered(divided, config.train_fraction, config.label_noise)) == known.get("fingerprint"):
+            trained_on = altered(divided, config.train_fraction, config.label_noise, config.final_fit)
+            if fingerprint(trained_on) == known.get("fingerprint"):
                 return divided
     return whole
 
@@ -181,11 +184,12 @@ def _with_classes(ours: tuple[str, ...], dataset: Dataset, own: bool) -> Dataset
     return replace(dataset, train=train, val=val, test=test, class_names=ours)
 
 
-def _resolution(classifier: Classifier, data: str) -> int | None:
+def _resolution(classifier: Classifier, data: str) -> dict[str, Any]:
     """Images in a folder are resized to the size that the model reads."""
     is_folder = data not in DATASETS and user_path(data).is_dir()
-    reads_images = len(classifier.input_shape) == 3
-    return classifier.input_shape[-1] if is_folder and reads_images else classifier.config.resolution
+    if is_folder and len(classifier.input_shape) == 3:
+        return {"resolution": classifier.input_shape[-1]}
+    return {"resolution": classifier.config.resolution, "oversize": classifier.config.oversize}
 
 
 # Output

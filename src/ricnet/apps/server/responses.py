@@ -159,7 +159,8 @@ def _inputs(classifier: Classifier) -> dict[str, Any]:
             values = list(column.values) if isinstance(column, Category) else None
             date = column.show(column.mean) if isinstance(column, Date) else None
             columns.append({"name": column.name, "values": values, "date": date})
-    return {"kind": kind, "shape": list(classifier.input_shape), "columns": columns}
+    shape, view = list(classifier.input_shape), list(classifier.view_shape)
+    return {"kind": kind, "shape": shape, "view": view, "columns": columns}
 
 
 def _measured(folder: Path | None) -> dict[str, Any] | None:

@@ -226,7 +226,9 @@ function describe() {
 function acceptImages() {
   const [channels, height, width] = model.input.shape;
   find("drop").hidden = false;
-  find("seen").textContent = `Resized to ${width} × ${height} pixels${channels === 1 ? ", in grey," : ""} for the model.`;
+  const [, high, wide] = model.input.view;
+  const centre = wide === width ? "" : `, of which it reads the middle ${wide} × ${high}`;
+  find("seen").textContent = `Resized to ${width} × ${height} pixels${channels === 1 ? ", in grey," : ""} for the model${centre}.`;
   find("file").addEventListener("change", ({ target }) => {
     takeFile(target.files[0]);
     target.value = ""; // so that the same file can be chosen again
