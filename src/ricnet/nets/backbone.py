@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ricnet.errors import RicnetError
 from ricnet.nets.stages import Exits, Known, all_features, counting, divide, features_of, in_eval_mode, measure
+from ricnet.nets.words import TfIdf
 
 FEATURE_SAMPLE = 256
 """Training rows whose features are measured for normalisation."""
@@ -85,7 +86,10 @@ class Backbone(nn.Module):
         return example_input(self.reader, self.input_shape)
 
     def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
-        """Set mean and standard deviation per channel or column to those of training inputs, or of their features."""
+        """Set mean and standard deviation per channel or column to those of training inputs, or of their features. For
+        texts, fit the tf-idf weights."""
+        if isinstance(self.encoder, TfIdf):
+            self.encoder.fit(inputs)
         if not self.normalizes:
             return
         if self.features is not None:
