@@ -198,7 +198,7 @@ def texts(data: tuple[Rows, Rows, int], encoder: str, seed: int) -> Iterator[Mea
     yield from frozen(as_dataset(*data, tokenized(encoder, learned)), encoder, seed)
     longest = max(len(token_ids(text, MOST_TOKENS)) for text, _ in learned)
     words = as_dataset(*data, Text("text", longest))
-    name, classifier, seconds = _fitted(words, "supervised", seed)
+    name, classifier, seconds = _fitted(words, "supervised", seed, encoder="words")
     for answer, numbers in _answers(name, classifier, words, seconds):
         yield "words", answer, numbers
     rest, taken = split_off(torch.tensor([label for _, label in learned]), 0.1, seed)

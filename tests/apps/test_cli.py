@@ -46,6 +46,17 @@ def test_python_dash_m_is_the_command(module: str) -> None:
     assert result.stdout == f"ric {__version__}\n"
 
 
+def test_predict_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
+    (tmp_path / "row.csv").write_text("a,b,c\n0.13,-0.13,0.64\n")
+    run = Path(__file__).parents[1] / "training" / "archived" / "fast"
+    words = ["predict", str(run), str(tmp_path / "row.csv"), "--device", "cpu"]
+    slow = {"scipy", "sklearn", "pandas", "matplotlib", "pooch"}
+    script = f"import sys; from ricnet.apps.cli import main; main({words}); print({slow} & {{*sys.modules}})"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "set()"
+    assert "high" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("typed", "names"),
     [

@@ -5,7 +5,6 @@ from torch import nn
 from refusals import refusal
 from ricnet.nets.backbone import embedding_size
 from ricnet.nets.encoders import (
-    TABLE_ROWS,
     EncoderOptions,
     build_encoder,
     choose_encoder,
@@ -36,6 +35,7 @@ def test_width_multiplies_the_embedding() -> None:
         ("microsoft/resnet-50", (3, 32, 32), ("mean hf:microsoft/resnet-50",)),
         ("resnet18", (13,), ("13 features", "mlp")),
         ("words", (3, 8, 8), ("words", "images")),
+        ("tfidf", (3, 8, 8), ("tfidf", "images")),
     ],
 )
 def test_unknown_and_unfit_encoders_are_named(name: str, shape: tuple[int, ...], named: tuple[str, ...]) -> None:
@@ -68,15 +68,6 @@ def test_an_encoder_can_be_registered_from_outside() -> None:
         return nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
 
     assert embedding_size(build_encoder(EncoderOptions("sum-of-pixels"), (3, 8, 8)), (3, 8, 8)) == 7
-
-
-def test_words_are_the_mean_of_their_rows_and_padding_is_none_of_them() -> None:
-    encoder = build_encoder(EncoderOptions("words", width=0.25), (4,))
-    table, layer = encoder.table.weight, encoder.layer
-    beyond = TABLE_ROWS - 1  # the first id that comes back to row 1
-    ids = torch.tensor([[7, beyond + 6, 3, 0], [3, 0, 7, 7], [0, 0, 0, 0]], dtype=torch.int32)
-    means = [(table[8] + table[7] + table[4]) / 3, (table[4] + 2 * table[8]) / 3, torch.zeros(16)]
-    torch.testing.assert_close(encoder(ids), layer(torch.stack(means)))
 
 
 def parameters(name: str, shape: tuple[int, ...] = (3, 32, 32), **options: object) -> int:

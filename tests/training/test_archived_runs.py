@@ -1,7 +1,7 @@
 """Runs of older versions, in which the method `ric` covered three algorithms.
 
 tests/training/archived holds a run of each old preset and of its settings that are methods or other settings now: three
-columns, two classes, a network of a few hundred weights, and what it answered to four rows.
+columns, two classes, a network of a few hundred weights, and what it answered to four rows; `words` is one of texts.
 """
 
 import json
@@ -43,6 +43,14 @@ def test_an_old_run_is_loaded_by_the_name_of_its_algorithm_and_answers_as_before
     path = model.refine(ROWS)
     assert path.halt_step.tolist() == answers["halt_step"]
     torch.testing.assert_close(path.final.exp(), torch.tensor(answers["beliefs"]), atol=1e-5, rtol=0)
+
+
+def test_an_old_run_of_texts_has_the_encoder_it_was_trained_with() -> None:
+    """Before `tfidf` was the default, texts were read by `words`."""
+    model, answers = ricnet.load(ARCHIVED / "words", device="cpu"), read_json(ARCHIVED / "words" / "answers.json")
+    assert model.config.network.encoder == "words"
+    found = model.refine(answers["texts"]).final.exp()
+    torch.testing.assert_close(found, torch.tensor(answers["beliefs"]), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", WAS)

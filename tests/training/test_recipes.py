@@ -299,7 +299,18 @@ PLANS = {
     "5,000 rows": (Facts(5_000, 3, 0), plan(epochs=67, batch_size=128, **LARGE_TABLE)),  # 2,600 of 39 an epoch
     "200,000 rows": (Facts(200_000, 3, 0), plan(epochs=20, batch_size=500, **LARGE_TABLE | {"patience": 5})),
     "2,000,000 rows": (Facts(2_000_000, 3, 0), plan(epochs=5, batch_size=1250, **LARGE_TABLE | {"patience": 5})),
-    "200,000 texts": (Facts(200_000, 3, 0, text=True), plan(epochs=20, batch_size=128, **LARGE_TABLE)),
+    "200,000 texts": (
+        Facts(200_000, 3, 0, text=True),
+        plan(epochs=20, batch_size=128, **LARGE_TABLE | {"weight_decay": 0.05}),
+    ),
+    "3,000 texts": (
+        Facts(3_000, 3, 0, text=True),
+        plan(epochs=57, batch_size=64, **SMALL_TABLE | {"weight_decay": 0.05}),
+    ),
+    "3,000 texts of a checkpoint": (
+        Facts(3_000, 3, 0, text=True, encoder="hf:bert", device="cpu"),
+        plan(epochs=22, batch_size=64, **SMALL_TABLE | {"lr": 1e-3}),
+    ),
     "features": (FEATURES, plan(epochs=100, batch_size=64, **SMALL_TABLE | {"lr": 1e-3})),
 }
 

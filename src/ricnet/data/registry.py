@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-import pooch
 from filelock import FileLock
 
 from ricnet.data.arrays import read_npz
@@ -256,6 +255,8 @@ def whole_path(spec: str) -> str:
 
 def data_folder(data_dir: str | Path | None = None) -> Path:
     """The argument, else RICNET_DATA, else the user's cache folder."""
+    import pooch
+
     return user_path(data_dir or os.environ.get("RICNET_DATA") or pooch.os_cache("ricnet"))
 
 
@@ -321,6 +322,8 @@ def _states(source: Source, folder: Path, compare: bool = False) -> tuple[FileSt
 
 
 def _checksum(file: PublishedFile, path: Path | None) -> str:
+    import pooch
+
     if path is None:
         return "missing"
     if path.is_dir() or path.name != file.name:
@@ -331,6 +334,8 @@ def _checksum(file: PublishedFile, path: Path | None) -> str:
 def fetch(file: PublishedFile, folder: Path, progress: Progress | None = None) -> Path:
     """Try each mirror in turn. A broken transfer is resumed, also by another process or from another mirror. A second
     process that wants the same file waits for the first."""
+    import pooch
+
     reasons = []
     download = partial(_download, folder / f".{file.name}.part", file.name, progress)
     try:

@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
-from scipy.special import stdtrit
 from torch import Tensor
 
 from ricnet.core.mdp import log_scores
@@ -50,12 +49,19 @@ class Gain:
 
     def is_shown(self, alternatives: int) -> bool:
         """Whether the gain is significantly above 0, as one of several alternatives."""
-        return self.mean > self.error * float(stdtrit(self.n - 1, 1 - LEVEL / alternatives))
+        return self.mean > self.error * student_t(self.n - 1, 1 - LEVEL / alternatives)
 
     @property
     def lower_bound(self) -> float:
         """One-sided 95 % confidence bound."""
-        return self.mean - self.error * float(stdtrit(self.n - 1, 0.95))
+        return self.mean - self.error * student_t(self.n - 1, 0.95)
+
+
+def student_t(freedom: int, share: float) -> float:
+    """Quantile of Student's t."""
+    from scipy.special import stdtrit  # here, because a model that only predicts does not need scipy
+
+    return float(stdtrit(freedom, share))
 
 
 def best_alternative(gains: Sequence[Float[Tensor, "n"]]) -> tuple[int | None, Gain | None]:

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import stats
 
 from ricnet.errors import RicnetError, require, setting
 
@@ -233,9 +232,15 @@ class Share:
 
 def share_of(hits: Bool[np.ndarray, "n"], confidence: float = 0.95) -> Share:
     n, found, tail = len(hits), int(hits.sum()), (1 - confidence) / 2
-    low = float(stats.beta.ppf(tail, found, n - found + 1)) if found else 0.0
-    high = float(stats.beta.ppf(1 - tail, found + 1, n - found)) if found < n else 1.0
+    low = beta_quantile(tail, found, n - found + 1) if found else 0.0
+    high = beta_quantile(1 - tail, found + 1, n - found) if found < n else 1.0
     return Share(found / n if n else None, low, high, n)
+
+
+def beta_quantile(share: float, a: float, b: float) -> float:
+    from scipy import stats  # here, because it takes as long to import as half of torch
+
+    return float(stats.beta.ppf(share, a, b))
 
 
 @dataclass(frozen=True)

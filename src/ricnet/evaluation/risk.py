@@ -15,10 +15,9 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import stats
 
 from ricnet.errors import RicnetError, require, setting
-from ricnet.evaluation.conformal import require_level
+from ricnet.evaluation.conformal import beta_quantile, require_level
 
 Loss = Literal["lost", "changed", "brier"]
 """lost: the whole network is right and the early answer is wrong. changed: the answers differ. brier: the increase of
@@ -30,12 +29,12 @@ MOST_BRIER = 2.0
 def binomial_p_value(losses: int, n: int, limit: float) -> float:
     """P-value of "the risk is above `limit`" for losses of 0 or 1; at most δ if and only if `upper_bound` is at most
     the limit."""
-    return float(stats.binom.cdf(losses, n, limit)) if n else 1.0
+    return _binomial_cdf(losses, n, limit) if n else 1.0
 
 
 def upper_bound(losses: int, n: int, delta: float) -> float:
     """The risk is below this with probability 1 − δ (Clopper and Pearson, one-sided, exact)."""
-    return float(stats.beta.ppf(1 - delta, losses + 1, n - losses)) if losses < n else 1.0
+    return beta_quantile(1 - delta, losses + 1, n - losses) if losses < n else 1.0
 
 
 def hoeffding_bentkus_p_value(mean: float, n: int, limit: float) -> float:
@@ -44,8 +43,14 @@ def hoeffding_bentkus_p_value(mean: float, n: int, limit: float) -> float:
         return 1.0
     low = min(mean, limit)
     divergence = _times_log(low, low / limit) + _times_log(1 - low, (1 - low) / (1 - limit))
-    bentkus = math.e * stats.binom.cdf(math.ceil(n * mean - 1e-9), n, limit)
-    return min(1.0, math.exp(-n * divergence), float(bentkus))
+    bentkus = math.e * _binomial_cdf(math.ceil(n * mean - 1e-9), n, limit)
+    return min(1.0, math.exp(-n * divergence), bentkus)
+
+
+def _binomial_cdf(successes: int, n: int, chance: float) -> float:
+    from scipy import stats  # here, because it takes as long to import as half of torch
+
+    return float(stats.binom.cdf(successes, n, chance))
 
 
 def _times_log(weight: float, ratio: float) -> float:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Num
-from scipy import stats
 
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.conformal import Share, share_of
@@ -66,11 +65,13 @@ def confidence_bins(
 def counts_p_value(old: Int[np.ndarray, "bins"], new: Int[np.ndarray, "bins"]) -> float:
     """χ² test that two vectors of counts come from one distribution. Bins with fewer than 10 examples are merged, from
     the rarest on, because χ² is inexact there."""
+    from scipy.stats import chi2_contingency  # imported late, as in `conformal`
+
     table = np.stack([old, new])[:, np.argsort(old + new, kind="stable")]
     few = int((np.cumsum(table.sum(0)) < 10).sum()) + 1
     table = np.concatenate([table[:, :few].sum(1, keepdims=True), table[:, few:]], axis=1)
     table = table[:, table.sum(0) > 0]
-    return float(stats.chi2_contingency(table, correction=False).pvalue) if table.shape[1] > 1 else 1.0
+    return float(chi2_contingency(table, correction=False).pvalue) if table.shape[1] > 1 else 1.0
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class Summary:
 
 
 def compare(old: Summary, new: Summary, classes: int, exits: bool = False) -> tuple[Comparison, ...]:
+    from scipy.stats import ks_2samp
+
     if not len(old.steps) or not len(new.steps):
         raise RicnetError("there are no examples to compare: give at least one, and calibrate with at least one.")
     most = int(max(old.steps.max(), new.steps.max())) + 1
@@ -97,7 +100,7 @@ def compare(old: Summary, new: Summary, classes: int, exits: bool = False) -> tu
     found = []
     for (name, (before, after)), (one, other) in zip(counts.items(), means, strict=True):
         ks = name == "confidence"
-        p = float(stats.ks_2samp(old.confidence, new.confidence).pvalue) if ks else counts_p_value(before, after)
+        p = float(ks_2samp(old.confidence, new.confidence).pvalue) if ks else counts_p_value(before, after)
         old_mean, new_mean = (None if each is None else float(each.mean()) for each in (one, other))
         differs = p < LEVEL / len(counts)
         found.append(Comparison(name, population_stability(before, after), p, old_mean, new_mean, differs))

@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pooch
 from safetensors.torch import load_file, save
 from torch import nn
 
@@ -156,6 +155,8 @@ def hf_folder(name: str) -> Path:
 
 def cache_folder() -> Path:
     """$RICNET_CACHE, else the user's cache folder."""
+    import pooch
+
     return user_path(os.environ.get("RICNET_CACHE") or pooch.os_cache("ricnet"))
 
 

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.errors import RicnetError, setting
 from ricnet.nets.whitened import Whitening
+from ricnet.nets.words import TfIdf
 
 FEATURE_SAMPLE = 256
 """Training rows whose features are measured for normalisation."""
@@ -96,7 +97,10 @@ class Backbone(nn.Module):
         return example_input(self.reader, self.input_shape)
 
     def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
-        """Set mean and standard deviation per channel or column to those of training inputs, or of their features."""
+        """Set mean and standard deviation per channel or column to those of training inputs, or of their features. For
+        texts, fit the tf-idf weights."""
+        if isinstance(self.encoder, TfIdf):
+            self.encoder.fit(inputs)
         if not self.normalizes:
             return
         if self.features is not None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, first_line, require, require_finite, setting, what_else
@@ -23,14 +23,14 @@ from ricnet.nets.backbone import Backbone as Backbone
 from ricnet.nets.backbone import Exits
 from ricnet.nets.fused import can_fuse, fold, fused
 from ricnet.nets.whitened import WIDTHS, build_whitened
+from ricnet.nets.words import TfIdf, Words
 
 SMALL_IMAGE = 64
 """Images up to this many pixels a side keep their resolution through the stem."""
 TINY_IMAGE = 16
 """Images up to this many pixels a side are too small for the four stages of a ResNet."""
 BLOCKS_PER_STAGE = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
-TABLE_ROWS = 1 << 15
-"""Rows of the embedding table of `words`; words with the same hash share one."""
+READ_TEXTS = ("tfidf", "words")
 PRETRAINED = ("hf:", "timm:")
 """Prefixes of the names of pretrained encoders (`pretrained`)."""
 
@@ -38,11 +38,11 @@ PRETRAINED = ("hf:", "timm:")
 @dataclass(frozen=True)
 class EncoderOptions:
     encoder: str = "auto"
-    """resnet10, resnet18, resnet34, conv, mlp, words (for texts), or auto: mlp for tables, conv up to 16 pixels,
-    resnet18 above. The preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half the --width; on
-    a CPU of a quarter, and up to 32 pixels conv. whitened and whitened-deep are for small images and short runs: a
-    whitening convolution computed from the data, then three blocks. Pretrained encoders: hf:FOLDER or hf:USER/NAME
-    (transformers), timm:NAME or timm:NAME@FILE.safetensors (timm)."""
+    """resnet10, resnet18, resnet34, conv, mlp, for texts tfidf or words, or auto: tfidf for texts, mlp for tables, conv
+    up to 16 pixels, resnet18 above. The preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half
+    the --width; on a CPU of a quarter, and up to 32 pixels conv. whitened and whitened-deep are for small images and
+    short runs: a whitening convolution computed from the data, then three blocks. Pretrained encoders: hf:FOLDER or
+    hf:USER/NAME (transformers), timm:NAME or timm:NAME@FILE.safetensors (timm)."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""
     activation: Literal["relu", "silu"] = "relu"
@@ -129,7 +129,7 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
         raise RicnetError(
             f"{setting('encoder', name)} reads images, but each input is a row of {input_shape[0]} features; use mlp."
         )
-    if len(input_shape) != 1 and name == "words":
+    if len(input_shape) != 1 and name in READ_TEXTS:
         raise RicnetError(f"{setting('encoder', name)} reads texts, but the inputs are images; leave it out.")
     try:
         return _BUILDERS[name](replace(options, encoder=name), input_shape)
@@ -205,26 +205,12 @@ class Layers(nn.Sequential):
 
 @register_encoder("words")
 def _words(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
-    return Words(TABLE_ROWS, _scaled(64, options), _activation(options))
+    return Words(_scaled(64, options), _activation(options))
 
 
-class Words(nn.Module):
-    """Token ids (batch, tokens) → (batch, size): the mean vector of a text's words and word pairs, then a layer
-    (fastText, Joulin et al. 2016). Ids are hashes, taken modulo the rows of the table; 0 is padding."""
-
-    vocabulary = 1 << 31
-
-    def __init__(self, rows: int, size: int, activation: type[nn.Module]) -> None:
-        super().__init__()
-        self.table = nn.Embedding(rows, size, padding_idx=0)
-        nn.init.uniform_(self.table.weight, -1 / size, 1 / size)  # as fastText; larger ones over-fit
-        nn.init.zeros_(self.table.weight[0])
-        self.layer = nn.Sequential(nn.Linear(size, size), activation())
-
-    def forward(self, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch size"]:
-        rows = torch.where(ids > 0, ids.long() % (self.table.num_embeddings - 1) + 1, 0)
-        known = (rows > 0).sum(1, keepdim=True).clamp(min=1)
-        return self.layer(self.table(rows).sum(1) / known)  # type: ignore[no-any-return]
+@register_encoder("tfidf")
+def _tf_idf(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
+    return TfIdf(_scaled(64, options))
 
 
 # ResNets of basic blocks (He et al. 2016)

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, setting
-from ricnet.nets.stages import Exits
 
 WIDTHS = {"whitened": (64, 256, 256), "whitened-deep": (128, 384, 512)}
 """Channels of the three blocks. Deep ones have a third convolution with a shortcut around the last two."""
@@ -86,7 +85,7 @@ class Whitened(nn.Module):
             x = block(x)
         return SCALE * x.amax((2, 3))
 
-    def stages(self, exits: Exits) -> list[nn.Module]:
+    def stages(self, exits: str) -> list[nn.Module]:
         """Its blocks; the first includes the whitening."""
         first, *others = self.blocks
         return [nn.Sequential(self.whitening, nn.GELU(), first), *others]

@@ -28,6 +28,7 @@ from ricnet.nets.pretrained import ImageEncoder
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
 """The last three are deprecated names of methods; they will be removed in the next version."""
 GPU = torch.device("cuda")
+TEXT_ENCODER = "tfidf"
 FEW_ROWS = 5_000
 """Training rows below which networks are smaller and runs have more epochs."""
 VERY_FEW_ROWS = 1_000
@@ -120,7 +121,7 @@ def configure(
     """The configuration of a preset for this data and device, with some settings changed. If `method` is None, it is
     the preset's default."""
     if dataset.is_text and changes.get("encoder") == "auto":
-        changes["encoder"] = "words"
+        changes["encoder"] = TEXT_ENCODER
     config = preset(preset_name, method, Facts.of(dataset, device, changes), changes)
     if changes.get("final_fit"):  # no rows are held out to choose by
         last = replace(config.optimization, select="last", patience=None)
@@ -237,7 +238,7 @@ def _paper(method: str, facts: Facts, given: Mapping[str, Any]) -> Config:
     return Config(
         preset="paper",
         method=kind(**settings),
-        network=EncoderOptions("resnet34" if facts.side else "words" if facts.text else "mlp"),
+        network=EncoderOptions("resnet34" if facts.side else TEXT_ENCODER if facts.text else "mlp"),
         optimization=Optimization(
             epochs=kind.paper_epochs,
             batch_size=min(256, facts.rows),
@@ -360,7 +361,7 @@ def _network(facts: Facts) -> EncoderOptions:
     if facts.pretrained or facts.frozen:
         return EncoderOptions(facts.encoder or "custom", share, freeze=facts.frozen)
     if facts.text:
-        return EncoderOptions("words")
+        return EncoderOptions(TEXT_ENCODER)
     if facts.is_table:
         return EncoderOptions(width=share)
     if facts.side <= TINY_IMAGE:
@@ -443,11 +444,13 @@ def _table(facts: Facts) -> Optimization:
     Over-fitting shows first in the confidence, so the epoch is selected by NLL. The average of the weights replaces the
     end of the learning rate schedule, which a run that stops early does not reach. The values were chosen on eight
     tables (docs/estimators.md), for large tables on three others (docs/archive/experiments.md). Few features have a
-    lower learning rate: at that of tables the best epoch was the second or third."""
+    lower learning rate: at that of tables the best epoch was the second or third. Texts learn each vector from the few
+    texts that have its word, which strong decay would undo: docs/tutorials/text.md."""
     small, large = facts.few, facts.rows >= LARGE_TABLE and not facts.text
     batch_size = min(64 if small else 128, facts.rows)
     updates = facts.rows // batch_size
-    epochs = min(100, max(20, math.ceil((1_000 if small else 2_600) / updates)))
+    sparse = facts.text and not (facts.pretrained or facts.frozen)  # most words are in few texts
+    epochs = min(100, max(20, math.ceil((1_000 if small and not sparse else 2_600) / updates)))
     if large:
         epochs = min(20, max(LEAST_EPOCHS, round(MOST_VISITS / facts.rows)))
         batch_size = max(128, math.ceil(epochs * facts.rows / MOST_UPDATES))
@@ -455,7 +458,7 @@ def _table(facts: Facts) -> Optimization:
         epochs=epochs,
         batch_size=batch_size,
         lr=1e-3 if small and facts.frozen else 4e-3,
-        weight_decay=1.0 if small else 0.2,
+        weight_decay=0.05 if sparse else 1.0 if small else 0.2,
         average=0.98 if small else 0.99,
         select="nll",
         patience=5 if large else 15,
