@@ -12,14 +12,17 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 
 from ricnet.errors import RicnetError
 from ricnet.nets.stages import Exits, Known, all_features, counting, divide, features_of, in_eval_mode, measure
+from ricnet.nets.tabular import ColumnFeatures
 
 FEATURE_SAMPLE = 256
 """Training rows whose features are measured for normalisation."""
+STATISTICS_ROWS = 10_000
+"""Training rows, up to twice as many, that statistics of inputs are computed from."""
 
 
 class Backbone(nn.Module):
@@ -84,8 +87,9 @@ class Backbone(nn.Module):
     def example(self) -> Num[Tensor, "1 ..."]:
         return example_input(self.reader, self.input_shape)
 
-    def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
-        """Set mean and standard deviation per channel or column to those of training inputs, or of their features."""
+    def fit_normalization(self, inputs: Num[Tensor, "n ..."], labels: Int64[Tensor, "n"] | None = None) -> None:
+        """Set mean and standard deviation per channel or column to those of training inputs, or of their features, and
+        fit what the encoder learns about the columns of a table before training, which needs labels."""
         if not self.normalizes:
             return
         if self.features is not None:
@@ -95,6 +99,11 @@ class Backbone(nn.Module):
         mean, std = channel_statistics(inputs)
         self.mean.copy_(mean)
         self.std.copy_(std)
+        if labels is not None:
+            rows = slice(None, None, max(1, len(inputs) // STATISTICS_ROWS))
+            for part in self.encoder.modules():
+                if isinstance(part, ColumnFeatures):
+                    part.fit(self.normalized(inputs[rows]), labels[rows])
 
     def normalized(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
         if self.parts or not self.normalizes:
@@ -156,9 +165,10 @@ class Backbone(nn.Module):
 def channel_statistics(
     inputs: Num[Tensor, "n channels ..."],
 ) -> tuple[Float[Tensor, "channels"], Float[Tensor, "channels"]]:
-    """Mean and standard deviation of each channel over about 10,000 rows; 1 for the deviation of a constant channel."""
+    """Mean and standard deviation of each channel over about `STATISTICS_ROWS` rows; 1 for the deviation of a constant
+    channel."""
     others = [dim for dim in range(inputs.ndim) if dim != 1]
-    parts = [part.double() for part in inputs[:: max(1, len(inputs) // 10_000)].split(500)]  # limits memory
+    parts = [part.double() for part in inputs[:: max(1, len(inputs) // STATISTICS_ROWS)].split(500)]  # limits memory
     rows = sum(map(len, parts))
     mean = torch.stack([len(part) * part.mean(others) for part in parts]).sum(0) / rows
     shape = (1, -1) + (1,) * (inputs.ndim - 2)

@@ -119,8 +119,8 @@ def configure(
 ) -> Config:
     """The configuration of a preset for this data and device, with some settings changed. If `method` is None, it is
     the preset's default."""
-    if dataset.is_text and changes.get("encoder") == "auto":
-        changes["encoder"] = "words"
+    if not dataset.is_image and changes.get("encoder") == "auto":
+        del changes["encoder"]
     config = preset(preset_name, method, Facts.of(dataset, device, changes), changes)
     return changed(replace(config, data=dataset.name), changes)
 
@@ -359,7 +359,7 @@ def _network(facts: Facts) -> EncoderOptions:
     if facts.text:
         return EncoderOptions("words")
     if facts.is_table:
-        return EncoderOptions(width=share)
+        return EncoderOptions("tabular" if facts.encoder is None else facts.encoder, share)
     if facts.side <= TINY_IMAGE:
         return EncoderOptions()
     chosen = EncoderOptions("resnet10", width=0.5) if facts.few else EncoderOptions()
