@@ -375,7 +375,7 @@ def test_names_that_mean_something_else_now_are_explained_once() -> None:
 def test_networks_by_hand() -> None:
     widths = {4_999: 0.5, 5_000: 1.0}
     for rows, width in widths.items():
-        assert preset("fast", None, Facts(rows, 3, 0)).network == EncoderOptions(width=width)
+        assert preset("fast", None, Facts(rows, 3, 0)).network == EncoderOptions("tabular", width=width)
     assert preset("fast", None, Facts(270, 3, 32)).network == EncoderOptions("resnet10", width=0.5)
     assert preset("fast", None, Facts(270, 3, 32, "cpu")).network == EncoderOptions("conv", width=0.5)
     on_cpu = EncoderOptions("resnet10", width=0.25, stem="original")

@@ -13,21 +13,18 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ricnet.errors import RicnetError, setting
-from ricnet.nets.whitened import Whitening
-from ricnet.nets.words import TfIdf
+from ricnet.nets.fitted import FittedLayer
 
 FEATURE_SAMPLE = 256
 """Training rows whose features are measured for normalisation."""
-WHITENING_SAMPLE = 5_000
-"""Training images, up to twice as many, whose patches are whitened."""
-
-
+STATISTICS_ROWS = 10_000
+"""Training rows, up to twice as many, that statistics of inputs are computed from."""
 PLACES = 2
 """Positions per side that the features of an image keep."""
 
@@ -96,23 +93,23 @@ class Backbone(nn.Module):
     def example(self) -> Num[Tensor, "1 ..."]:
         return example_input(self.reader, self.input_shape)
 
-    def fit_normalization(self, inputs: Num[Tensor, "n ..."]) -> None:
-        """Set mean and standard deviation per channel or column to those of training inputs, or of their features. For
-        texts, fit the tf-idf weights."""
-        if isinstance(self.encoder, TfIdf):
-            self.encoder.fit(inputs)
-        if not self.normalizes:
-            return
-        if self.features is not None:
-            network = partial(all_features, self.stages) if self.stages else self.features
-            with torch.no_grad():
-                inputs = encode(network, self.centre(inputs[:: max(1, len(inputs) // FEATURE_SAMPLE)]))
-        mean, std = channel_statistics(inputs)
-        self.mean.copy_(mean)
-        self.std.copy_(std)
-        for part in self.encoder.modules():
-            if isinstance(part, Whitening):
-                part.fit(self.normalized(inputs[:: max(1, len(inputs) // WHITENING_SAMPLE)]))
+    def fit_normalization(self, inputs: Num[Tensor, "n ..."], labels: Int64[Tensor, "n"] | None = None) -> None:
+        """Set mean and standard deviation per channel or column to those of training inputs, or of their features. Then
+        fit the layers that are computed from training rows."""
+        if self.normalizes:
+            mean, std = channel_statistics(inputs if self.features is None else self._sample_features(inputs))
+            self.mean.copy_(mean)
+            self.std.copy_(std)
+        for layer in self.encoder.modules() if self.features is None else ():
+            if isinstance(layer, FittedLayer):
+                step = 1 if layer.rows_to_fit is None else max(1, len(inputs) // layer.rows_to_fit)
+                layer.fit(self.normalized(inputs[::step]), None if labels is None else labels[::step])
+
+    @torch.no_grad()
+    def _sample_features(self, inputs: Num[Tensor, "n ..."]) -> Float[Tensor, "some features"]:
+        assert self.features is not None
+        network = partial(all_features, self.stages) if self.stages else self.features
+        return encode(network, self.centre(inputs[:: max(1, len(inputs) // FEATURE_SAMPLE)]))
 
     def centre(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
         """The part of images that the encoder reads: the centre, unchanged pixels, of those that are stored larger. A
@@ -184,9 +181,10 @@ class Backbone(nn.Module):
 def channel_statistics(
     inputs: Num[Tensor, "n channels ..."],
 ) -> tuple[Float[Tensor, "channels"], Float[Tensor, "channels"]]:
-    """Mean and standard deviation of each channel over about 10,000 rows; 1 for the deviation of a constant channel."""
+    """Mean and standard deviation of each channel over about `STATISTICS_ROWS` rows; 1 for the deviation of a constant
+    channel."""
     others = [dim for dim in range(inputs.ndim) if dim != 1]
-    parts = [part.double() for part in inputs[:: max(1, len(inputs) // 10_000)].split(500)]  # limits memory
+    parts = [part.double() for part in inputs[:: max(1, len(inputs) // STATISTICS_ROWS)].split(500)]  # limits memory
     rows = sum(map(len, parts))
     mean = torch.stack([len(part) * part.mean(others) for part in parts]).sum(0) / rows
     shape = (1, -1) + (1,) * (inputs.ndim - 2)

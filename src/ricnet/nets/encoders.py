@@ -22,6 +22,7 @@ from ricnet.errors import RicnetError, first_line, require, require_finite, sett
 from ricnet.nets.backbone import Backbone as Backbone
 from ricnet.nets.backbone import Exits
 from ricnet.nets.fused import can_fuse, fold, fused
+from ricnet.nets.tabular import ColumnFeatures
 from ricnet.nets.whitened import WIDTHS, build_whitened
 from ricnet.nets.words import TfIdf, Words
 
@@ -38,11 +39,12 @@ PRETRAINED = ("hf:", "timm:")
 @dataclass(frozen=True)
 class EncoderOptions:
     encoder: str = "auto"
-    """resnet10, resnet18, resnet34, conv, mlp, for texts tfidf or words, or auto: tfidf for texts, mlp for tables, conv
-    up to 16 pixels, resnet18 above. The preset fast takes resnet10 for fewer than 5,000 images above 16 pixels, of half
-    the --width; on a CPU of a quarter, and up to 32 pixels conv. whitened and whitened-deep are for small images and
-    short runs: a whitening convolution computed from the data, then three blocks. Pretrained encoders: hf:FOLDER or
-    hf:USER/NAME (transformers), timm:NAME or timm:NAME@FILE.safetensors (timm)."""
+    """resnet10, resnet18, resnet34, conv, mlp; tabular for tables; tfidf or words for texts; or auto: mlp for tables,
+    tfidf for texts, conv up to 16 pixels, resnet18 above. The preset fast takes tabular for tables, and resnet10 for
+    fewer than 5,000 images above 16 pixels, of half the --width; on a CPU of a quarter, and up to 32 pixels conv.
+    whitened and whitened-deep are for small images and short runs: a whitening convolution computed from the data, then
+    three blocks. Pretrained encoders: hf:FOLDER or hf:USER/NAME (transformers), timm:NAME or
+    timm:NAME@FILE.safetensors (timm)."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""
     activation: Literal["relu", "silu"] = "relu"
@@ -129,8 +131,9 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
         raise RicnetError(
             f"{setting('encoder', name)} reads images, but each input is a row of {input_shape[0]} features; use mlp."
         )
-    if len(input_shape) != 1 and name in READ_TEXTS:
-        raise RicnetError(f"{setting('encoder', name)} reads texts, but the inputs are images; leave it out.")
+    if len(input_shape) != 1 and name in (*READ_TEXTS, "tabular"):
+        kind = "tables" if name == "tabular" else "texts"
+        raise RicnetError(f"{setting('encoder', name)} reads {kind}, but the inputs are images; leave it out.")
     try:
         return _BUILDERS[name](replace(options, encoder=name), input_shape)
     except (RuntimeError, MemoryError) as error:  # sizes beyond memory or int64
@@ -193,6 +196,13 @@ def _mlp(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
     size, inputs = mlp_size(options), int(torch.Size(input_shape).numel())
     activation = _activation(options)
     return Layers(nn.Flatten(), nn.Linear(inputs, size), activation(), nn.Linear(size, size), activation())
+
+
+@register_encoder("tabular")
+def _tabular(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
+    """The MLP over features of each column."""
+    features = ColumnFeatures(input_shape[0])
+    return Layers(features, *_mlp(options, (features.size,)).children())
 
 
 class Layers(nn.Sequential):

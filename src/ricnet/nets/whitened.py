@@ -6,10 +6,11 @@ Not measured on a GPU yet; docs/settings.md names the settings that belong to it
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from ricnet.errors import RicnetError, setting
+from ricnet.nets.fitted import FittedLayer
 
 WIDTHS = {"whitened": (64, 256, 256), "whitened-deep": (128, 384, 512)}
 """Channels of the three blocks. Deep ones have a third convolution with a shortcut around the last two."""
@@ -25,10 +26,11 @@ MOMENTUM = 0.4
 """Of the averages of batch norm: runs of a few hundred updates need fast ones."""
 
 
-class Whitening(nn.Module):
+class Whitening(FittedLayer):
     """Convolution that maps patches to uncorrelated numbers of variance 1, each with both signs. Its weights are not
     trained; `fit` sets them."""
 
+    rows_to_fit = 5_000
     weight: Tensor
 
     def __init__(self, channels: int) -> None:
@@ -39,7 +41,7 @@ class Whitening(nn.Module):
         self.bias = nn.Parameter(torch.zeros(2 * size))
 
     @torch.no_grad()
-    def fit(self, images: Float[Tensor, "n channels h w"]) -> None:
+    def fit(self, images: Float[Tensor, "n channels h w"], labels: Int64[Tensor, "n"] | None = None) -> None:
         """Set the weights to v/√(λ + ε) for eigenvectors v and eigenvalues λ of the covariance of patches."""
         size = images.shape[1] * PATCH**2
         total, square, count = torch.zeros(size).double(), torch.zeros(size, size).double(), 0

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
+from ricnet.nets.fitted import FittedLayer
+
 TABLE_ROWS = 1 << 15
 """Rows of the embedding table of `Words`; words with the same hash share one."""
 SLOTS = 1 << 20
@@ -36,7 +38,7 @@ class Words(nn.Module):
         return self.layer(self.table(rows).sum(1) / known)  # type: ignore[no-any-return]
 
 
-class TfIdf(nn.Module):
+class TfIdf(FittedLayer):
     """Token ids (batch, tokens) → (batch, size): GAIN times the sum of a learned vector per word and word pair,
     weighted by tf-idf. Vectors start at 0, so a linear head after it begins as logistic regression on tf-idf.
 
@@ -59,10 +61,11 @@ class TfIdf(nn.Module):
         nn.init.zeros_(self.table.weight)
 
     @torch.no_grad()
-    def fit(self, ids: Integer[Tensor, "n tokens"]) -> None:
+    def fit(self, ids: Integer[Tensor, "n tokens"], labels: Int64[Tensor, "n"] | None = None) -> None:
         """Choose the features and their idf by the training texts."""
-        frequency = sum(document_frequency(part) for part in ids.split(COUNTED))
-        assert isinstance(frequency, Tensor)
+        frequency = torch.zeros(SLOTS, dtype=torch.int64)
+        for part in ids.split(COUNTED):
+            frequency += document_frequency(part)
         kept = frequency.argsort(descending=True, stable=True)[: FEATURES - 1]
         kept = kept[frequency[kept] > 0]
         self.feature.zero_()[kept] = torch.arange(1, len(kept) + 1, dtype=torch.int16)

@@ -120,8 +120,8 @@ def configure(
 ) -> Config:
     """The configuration of a preset for this data and device, with some settings changed. If `method` is None, it is
     the preset's default."""
-    if dataset.is_text and changes.get("encoder") == "auto":
-        changes["encoder"] = TEXT_ENCODER
+    if not dataset.is_image and changes.get("encoder") == "auto":
+        del changes["encoder"]
     config = preset(preset_name, method, Facts.of(dataset, device, changes), changes)
     if changes.get("final_fit"):  # no rows are held out to choose by
         last = replace(config.optimization, select="last", patience=None)
@@ -363,7 +363,7 @@ def _network(facts: Facts) -> EncoderOptions:
     if facts.text:
         return EncoderOptions(TEXT_ENCODER)
     if facts.is_table:
-        return EncoderOptions(width=share)
+        return EncoderOptions("tabular" if facts.encoder is None else facts.encoder, share)
     if facts.side <= TINY_IMAGE:
         return EncoderOptions()
     chosen = EncoderOptions("resnet10", width=0.5) if facts.few else EncoderOptions()

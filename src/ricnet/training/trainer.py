@@ -475,7 +475,7 @@ def initial_network(
     with building_with(generator):
         model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
     refuse_other_kind(backbone.reader, dataset, config)
-    backbone.fit_normalization(dataset.train.inputs)
+    backbone.fit_normalization(dataset.train.inputs, dataset.train.labels)
     backbone.autocast = autocast_dtype(config.optimization.precision, device)
     model = model.to(device).train()
     processes.broadcast_tensors(model.state_dict().values())
