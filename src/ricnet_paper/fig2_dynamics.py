@@ -8,10 +8,9 @@ from matplotlib.lines import Line2D
 
 from ricnet.report.figures import INK, letter, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.experiments import Experiment, Runs
+from ricnet.studies.experiments import Experiment
 from ricnet_paper import kit
 from ricnet_paper.fig6_generalization import draw_generalization, generalization, levels_note
-from ricnet_paper.kit import Item
 from ricnet_paper.scales import Scale
 
 PANELS = {"normalized_return": "normalised return", "accuracy": "accuracy"}
@@ -20,10 +19,6 @@ DASHES: dict[str, kit.Dash] = {"train": (0.0, (2.0, 1.2)), "validation": "-"}
 
 def experiments(scale: Scale) -> list[Experiment]:
     return scale.experiments(["supervised", "ric"], scale.benchmarks[:1], **dict(scale.dynamics))
-
-
-def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return kit.tabulate(scale, experiments(scale), runs, measure, kit.measured)
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
@@ -56,4 +51,4 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-ITEM = Item("fig2", "Training dynamics of RIC and SL", experiments, table, draw)
+ITEM = kit.item("fig2", "Training dynamics of RIC and SL", experiments, measure, draw, usable=kit.measured)

@@ -14,7 +14,7 @@ from ricnet.report.comparison import ECE
 from ricnet.report.figures import draw_intervals, draw_reliability, letter, look_of, reliability_handles, styled
 from ricnet.report.names import without_algorithm
 from ricnet.report.runs import RunRecord
-from ricnet.studies.experiments import Experiment, Runs
+from ricnet.studies.experiments import Experiment
 from ricnet_paper import kit
 from ricnet_paper.kit import Item
 from ricnet_paper.scales import Scale
@@ -26,10 +26,6 @@ RARE = 0.01
 
 def experiments(scale: Scale, index: int) -> list[Experiment]:
     return scale.experiments(("supervised", "ric"), scale.benchmarks[index : index + 1])
-
-
-def table(scale: Scale, runs: Runs, index: int) -> pd.DataFrame:
-    return kit.tabulate(scale, experiments(scale, index), runs, measure)
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
@@ -107,7 +103,7 @@ def _notes(table: pd.DataFrame) -> list[str]:
 
 def _item(name: str, index: int) -> Item:
     title = f"Confidence and reliability on the {('first', 'second', 'third')[index]} benchmark"
-    return Item(name, title, partial(experiments, index=index), partial(table, index=index), draw)
+    return kit.item(name, title, partial(experiments, index=index), measure, draw)
 
 
 FIG4, FIG7, FIG8 = _item("fig4", 0), _item("fig7", 1), _item("fig8", 2)

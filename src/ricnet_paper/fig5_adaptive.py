@@ -32,9 +32,8 @@ from ricnet.report.figures import (
     styled,
 )
 from ricnet.report.runs import RunRecord
-from ricnet.studies.experiments import Experiment, Runs
+from ricnet.studies.experiments import Experiment
 from ricnet_paper import kit
-from ricnet_paper.kit import Item
 from ricnet_paper.scales import Scale
 
 DIFFICULTIES = {"easy": (GREEN, "^"), "intermediate": (BLUE, "o"), "hard": (VERMILLION, "v")}
@@ -46,10 +45,6 @@ HALT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
 
 def experiments(scale: Scale) -> list[Experiment]:
     return scale.experiments(["ric"], [scale.benchmarks[scale.looked_at]])
-
-
-def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return kit.tabulate(scale, experiments(scale), runs, measure)
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
@@ -181,4 +176,4 @@ def _notes(table: pd.DataFrame) -> list[str]:
     ]
 
 
-ITEM = Item("fig5", "Adaptive computation on the third benchmark", experiments, table, draw)
+ITEM = kit.item("fig5", "Adaptive computation on the third benchmark", experiments, measure, draw)

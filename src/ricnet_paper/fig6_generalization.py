@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 
 from ricnet.report.figures import FAINT, letter, look_of, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.experiments import Experiment, Runs
+from ricnet.studies.experiments import Experiment
 from ricnet_paper import kit
-from ricnet_paper.kit import Item
 from ricnet_paper.scales import Scale
 
 LEVELS = 50
@@ -24,10 +23,6 @@ LEVELS = 50
 
 def experiments(scale: Scale) -> list[Experiment]:
     return scale.experiments(["supervised", "ric"], scale.benchmarks)
-
-
-def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return kit.tabulate(scale, experiments(scale), runs, generalization, kit.measured)
 
 
 def generalization(runs: Sequence[RunRecord]) -> pd.DataFrame:
@@ -95,4 +90,5 @@ def _frame(ax: Axes, epochs: pd.DataFrame) -> None:
     ax.set(xlabel="training accuracy", ylabel="validation accuracy")
 
 
-ITEM = Item("fig6", "Validation accuracy as a function of training accuracy", experiments, table, draw)
+_TITLE = "Validation accuracy as a function of training accuracy"
+ITEM = kit.item("fig6", _TITLE, experiments, generalization, draw, usable=kit.measured)

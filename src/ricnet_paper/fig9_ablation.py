@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from ricnet.methods import OnPolicy
 from ricnet.report.figures import letter, styled
 from ricnet.report.runs import RunRecord
-from ricnet.studies.experiments import Experiment, Runs
+from ricnet.studies.experiments import Experiment
 from ricnet_paper import kit
-from ricnet_paper.kit import Item
 from ricnet_paper.scales import Scale
 
 PANELS = {"normalized_return": "normalised return", "accuracy": "accuracy", "ece": "ECE"}
@@ -21,10 +20,6 @@ def experiments(scale: Scale) -> list[Experiment]:
     """Ablations of Algorithm 1, the default of preset `paper`; given runs may use any algorithm."""
     systems = ("ric-snapshots" if scale.ablation else "ric", "ric-ppo", "ric-logistic-normal")
     return scale.experiments(systems, scale.benchmarks[:1], **dict(scale.ablation))
-
-
-def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return kit.tabulate(scale, experiments(scale), runs, measure)
 
 
 def measure(runs: Sequence[RunRecord]) -> pd.DataFrame:
@@ -55,4 +50,4 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-ITEM = Item("fig9", "Ablations of RIC", experiments, table, draw)
+ITEM = kit.item("fig9", "Ablations of RIC", experiments, measure, draw)

@@ -63,6 +63,23 @@ class Item:
     """Contents of further files by their suffix, for example md and tex."""
 
 
+def item(
+    name: str,
+    title: str,
+    experiments: Callable[[Scale], list[Experiment]],
+    measure: Measure,
+    draw: Callable[[pd.DataFrame], Figure] | None = None,
+    write: Callable[[pd.DataFrame], Mapping[str, str | bytes]] | None = None,
+    usable: Callable[[Sequence[RunRecord]], Sequence[RunRecord]] = list,
+) -> Item:
+    """An item whose table holds one measurement of all its experiments."""
+
+    def table(scale: Scale, runs: Runs) -> pd.DataFrame:
+        return tabulate(scale, experiments(scale), runs, measure, usable)
+
+    return Item(name, title, experiments, table, draw, write)
+
+
 def tabulate(
     scale: Scale,
     experiments: Sequence[Experiment],

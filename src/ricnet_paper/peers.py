@@ -9,9 +9,8 @@ import pandas as pd
 from ricnet.methods import RIC
 from ricnet.report.runs import RunRecord
 from ricnet.report.tables import Cell, Grid
-from ricnet.studies.experiments import Experiment, Runs, find_system
+from ricnet.studies.experiments import Experiment, find_system
 from ricnet_paper import kit
-from ricnet_paper.kit import Item
 from ricnet_paper.scales import Scale
 
 PEERS = (
@@ -92,19 +91,9 @@ def _ablation_notes(table: pd.DataFrame) -> list[str]:
     return notes + [alone] * (ALONE in kit.distinct(table, "system"))
 
 
-def _item(
-    name: str,
-    title: str,
-    experiments: Callable[[Scale], list[Experiment]],
-    notes: Callable[[pd.DataFrame], list[str]],
-) -> Item:
-    def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-        return kit.tabulate(scale, experiments(scale), runs, measure)
-
-    return Item(name, title, experiments, table, write=partial(write, notes=notes))
-
-
 ITEMS = (
-    _item("peers", "RIC beside other ways to calibrate", peers, _peer_notes),
-    _item("ablations", "RIC's ablations and controls", ablations, _ablation_notes),
+    kit.item("peers", "RIC beside other ways to calibrate", peers, measure, write=partial(write, notes=_peer_notes)),
+    kit.item(
+        "ablations", "RIC's ablations and controls", ablations, measure, write=partial(write, notes=_ablation_notes)
+    ),
 )

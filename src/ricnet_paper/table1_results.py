@@ -7,7 +7,7 @@ import pandas as pd
 
 from ricnet.errors import listing
 from ricnet.report.tables import Cell, Grid, escape_latex
-from ricnet.studies.experiments import Experiment, Runs
+from ricnet.studies.experiments import Experiment
 from ricnet_paper import kit
 from ricnet_paper.kit import Item
 from ricnet_paper.scales import Scale
@@ -17,10 +17,6 @@ COLUMNS = ("train accuracy", "test accuracy", "test ece")
 
 def experiments(scale: Scale) -> list[Experiment]:
     return scale.experiments(("supervised", "act", "pondernet", "ric"), scale.benchmarks)
-
-
-def table(scale: Scale, runs: Runs) -> pd.DataFrame:
-    return kit.tabulate(scale, experiments(scale), runs, partial(kit.measure, names=COLUMNS))
 
 
 def write(table: pd.DataFrame, *, title: str, intervals: bool) -> dict[str, str]:
@@ -79,7 +75,8 @@ def _latex_head(benchmarks: Sequence[str]) -> list[str]:
 
 
 def _item(name: str, title: str, intervals: bool) -> Item:
-    return Item(name, title, experiments, table, write=partial(write, title=title, intervals=intervals))
+    measure = partial(kit.measure, names=COLUMNS)
+    return kit.item(name, title, experiments, measure, write=partial(write, title=title, intervals=intervals))
 
 
 TABLE1 = _item("table1", "Test accuracy and ECE on the three benchmarks", False)

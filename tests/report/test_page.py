@@ -236,7 +236,7 @@ def test_choices_on_validation_data_are_on_the_page(make_run: MakeRun) -> None:
     rewrite(path, lambda evaluation: evaluation.update(raw=raw, fitted=FITTED))
     (group,) = groups_of(path.parent)
     assert (group.first.halt_threshold, group.first.max_steps) == (-1.5, 2)
-    page = page_html([group])
+    page = render([group], [])
     for said in (
         "changes it in up to 2 steps",
         "Halting: at V &lt; -1.5, at most 2 steps; NLL 0.6200 → 0.5100 on 135 validation examples.",
@@ -260,7 +260,7 @@ def test_notes_hints_and_baselines_are_on_the_page_and_harmless(make_run: MakeRu
 
     folder = make_run()
     rewrite(folder / "evaluation.json", said)
-    page = page_html(groups_of(folder))
+    page = render(groups_of(folder), [])
     assert "Note: &lt;b&gt;Classes&lt;/b&gt; are uneven" in page
     assert "Hint: a �[1msimpler model is better" in page
     assert "Note: learned from a sample" in page
@@ -273,7 +273,7 @@ def test_notes_hints_and_baselines_are_on_the_page_and_harmless(make_run: MakeRu
 
 
 def test_a_collapse_is_marked_in_tables_and_explained_below(make_run: MakeRun) -> None:
-    alone = page_html(groups_of(collapse(make_run("alone"))))
+    alone = render(groups_of(collapse(make_run("alone"))), [])
     assert "RIC †" in alone
     assert "† Training collapsed: alone (epoch 30: training accuracy 65.0" in alone
     groups = groups_of(
@@ -292,4 +292,4 @@ def test_the_page_has_the_share_of_compute(make_run: MakeRun) -> None:
     group = groups_of(add_costs(make_run()))[0]
     mean = f"{100 * group.first.test['mean_cost']:.0f}"
     cells = "</td><td>".join(f"{share}\N{NO-BREAK SPACE}%" for share in (mean, 21, 43))
-    assert f"<td>{cells}</td></tr>" in page_html([group])
+    assert f"<td>{cells}</td></tr>" in section_html([group], "steps")

@@ -455,20 +455,16 @@ def rule_words(rule: Mapping[str, Any]) -> str:
 
 
 def _halt_words(rule: Mapping[str, Any]) -> str:
-    where = f"{rule['n']:,} validation examples"
-    if rule.get("budget") is not None:
-        words = f"halting: {rule_words(rule)}; {rule['mean_cost']:.3f} of compute, NLL {rule['nll']:.4f} on {where}"
-        told = shortfall(rule["mean_cost"], rule["budget"])
-        return f"{words}; {told}" if told else words
-    with_exits = rule.get("mean_cost") is not None
+    where, cost, budget = f"on {rule['n']:,} validation examples", rule.get("mean_cost"), rule.get("budget")
+    if not rule.get("kept", True) and cost is None:
+        return f"halting: V < 0; no better rule is shown to help {where}"
     if not rule.get("kept", True):
-        default, other = ("the whole network", "cheaper") if with_exits else ("V < 0", "better")
-        shown = f"shown to lose less than {MAX_LOSS} NLL" if with_exits else "shown to help"
-        return f"halting: {default}; no {other} rule is {shown} on {where}"
-    change = f"NLL {rule['nll_before']:.4f} → {rule['nll']:.4f}"
-    if with_exits:
-        return f"halting: {rule_words(rule)}; {rule['mean_cost']:.3f} of compute, {change} on {where}"
-    return f"halting: {rule_words(rule)}; {change} on {where}"
+        return f"halting: the whole network; no cheaper rule is shown to lose less than {MAX_LOSS} NLL {where}"
+    work = "" if cost is None else f"{cost:.3f} of compute, "
+    before = f"{rule['nll_before']:.4f} → " if budget is None else ""
+    words = f"halting: {rule_words(rule)}; {work}NLL {before}{rule['nll']:.4f} {where}"
+    told = None if budget is None else shortfall(rule["mean_cost"], budget)
+    return f"{words}; {told}" if told else words
 
 
 def _temperature_words(fit: Mapping[str, Any]) -> str:

@@ -84,11 +84,7 @@ def area_under_risk_coverage(confidence: Float[Tensor, "n"], correct: Bool[Tenso
 
 def correctness_auroc(confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"]) -> float | None:
     """Probability that a correct answer is more confident than a wrong one; None if all are correct or all wrong."""
-    from sklearn.metrics import roc_auc_score  # takes a second
-
-    if correct.all() or not correct.any():
-        return None
-    return float(roc_auc_score(correct.cpu().numpy(), confidence.cpu().numpy()))
+    return None if correct.all() or not correct.any() else _ranked(confidence, correct)[0]
 
 
 # Scores of classes
