@@ -1,7 +1,6 @@
 """Budgets in evaluate, predict, train, compare and estimators."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,7 @@ import pytest
 
 import ricnet
 from refusals import refusal
-from ricnet.apps.commands.compare import compare
-from ricnet.apps.commands.evaluate import evaluate
-from ricnet.apps.commands.predict import predict
-from ricnet.apps.commands.train import train
+from ricnet.apps.cli import _dispatch, main
 from ricnet.apps.estimators import RICClassifier
 from ricnet.errors import RicnetError
 
@@ -36,23 +32,23 @@ def run(rows: Path) -> Path:
     return out
 
 
-def answer(command: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    command([*map(str, arguments), "--device", "cpu"])
+def answer(command: str, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    main([command, *map(str, arguments), "--device", "cpu"])
     return capsys.readouterr().out
 
 
 def test_evaluate_and_predict_keep_a_budget(run: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     least = ricnet.load(run).budgets[0].mean_cost
-    found = json.loads(answer(evaluate, capsys, run, "--budget", 0.9, "--json"))
+    found = json.loads(answer("evaluate", capsys, run, "--budget", 0.9, "--json"))
     assert found["val"]["mean_cost"] <= 0.9
-    all_leave = json.loads(answer(evaluate, capsys, run, "--budget", least, "--json"))
+    all_leave = json.loads(answer("evaluate", capsys, run, "--budget", least, "--json"))
     assert all_leave["test"]["mean_cost"] == pytest.approx(least)
-    assert "share of compute" in answer(evaluate, capsys, run)
-    lines = answer(predict, capsys, run, rows, "--budget", least, "--json").splitlines()
+    assert "share of compute" in answer("evaluate", capsys, run)
+    lines = answer("predict", capsys, run, rows, "--budget", least, "--json").splitlines()
     assert {json.loads(line)["steps"] for line in lines} == {1}
     assert {round(json.loads(line)["cost"], 6) for line in lines} == {round(least, 6)}
-    assert answer(predict, capsys, run, rows, "--csv").startswith("input,answer,confidence,steps,cost\n")
-    assert "compute" in answer(predict, capsys, run, rows)
+    assert answer("predict", capsys, run, rows, "--csv").startswith("input,answer,confidence,steps,cost\n")
+    assert "compute" in answer("predict", capsys, run, rows)
 
 
 def test_a_trace_says_why_it_ended(run: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +57,7 @@ def test_a_trace_says_why_it_ended(run: Path, rows: Path, tmp_path: Path, capsys
         np.savez(few, x=stored["x"][:12], y=stored["y"][:12])
 
     def ends(*flags: object) -> str:
-        return answer(predict, capsys, run, few, "--trace", "--budget", 1, *flags)
+        return answer("predict", capsys, run, few, "--trace", "--budget", 1, *flags)
 
     assert "◀ last exit" in ends()
     assert "◀ last step" in ends("--max-steps", 3)
@@ -69,21 +65,21 @@ def test_a_trace_says_why_it_ended(run: Path, rows: Path, tmp_path: Path, capsys
     assert "last" not in ends("--max-ms", 1e-6, "--max-steps", 3)
     ricnet.train(rows, method="supervised", out=tmp_path / "at once", epochs=1, device="cpu")
     capsys.readouterr()
-    assert "◀ stops" in answer(predict, capsys, tmp_path / "at once", few, "--trace", "--max-steps", 3)
+    assert "◀ stops" in answer("predict", capsys, tmp_path / "at once", few, "--trace", "--max-steps", 3)
 
 
 def test_two_rules_or_a_budget_out_of_range_are_refused(run: Path, rows: Path) -> None:
     with refusal("--budget", "--halt-threshold"):
-        predict([str(run), str(rows), "--budget", "0.5", "--halt-threshold", "0"])
+        _dispatch(["predict", str(run), str(rows), "--budget", "0.5", "--halt-threshold", "0"])
     with refusal("budget", 0.01):
-        evaluate([str(run), "--budget", "0.01"])
+        _dispatch(["evaluate", str(run), "--budget", "0.01"])
 
 
 def test_compare_takes_a_budget_for_those_that_can_keep_it(
     rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = ("--seeds", 1, "--epochs", 1, "--runs", tmp_path / "runs", "--out", tmp_path / "out", "--jobs", 1)
-    text = answer(compare, capsys, rows, "--methods", "ric", "supervised", "--exits", "stage", "--budget", 0.9, *own)
+    text = answer("compare", capsys, rows, "--methods", "ric", "supervised", "--exits", "stage", "--budget", 0.9, *own)
     assert "compute" in text
     table = (tmp_path / "out" / "comparison.csv").read_text().splitlines()
     spent = {line.split(",")[0]: line for line in table if "mean_cost" in line}
@@ -93,10 +89,10 @@ def test_compare_takes_a_budget_for_those_that_can_keep_it(
 def test_train_shows_the_share_of_compute_and_help_shows_exits(
     rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = answer(train, capsys, rows, "--exits", "stage", "--budget", 0.9, "--epochs", 1, "--out", tmp_path / "run")
+    text = answer("train", capsys, rows, "--exits", "stage", "--budget", 0.9, "--epochs", 1, "--out", tmp_path / "run")
     assert "compute" in text
     with pytest.raises(SystemExit):
-        train(["--help"])
+        main(["train", "--help"])
     shown = capsys.readouterr().out
     assert "--exits" in shown
     assert "--budget" in shown

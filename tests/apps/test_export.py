@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 import ricnet
 from ricnet.apps.commands import export as command
-from ricnet.apps.commands.model import adjust
+from ricnet.apps.commands.decisions import adjust
 from ricnet.data import load as load_data
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.models.locate import pretrained_names

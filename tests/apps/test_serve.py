@@ -78,7 +78,7 @@ def test_invalid_options_are_refused(digits_run: Path, refused: Refused) -> None
 
 def test_a_missing_extra_is_named(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    for command in (["serve", "run"], ["demo"]):
+    for command in (["serve", "pretrained:cifar10"], ["demo"]):
         refused("pip install 'ricnet[serve]'", *command)
 
 

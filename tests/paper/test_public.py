@@ -13,6 +13,7 @@ import ricnet
 import ricnet_paper
 from refusals import refusal
 from ricnet.apps.commands import report
+from ricnet.apps.commands.options import Reproduce
 
 ROOT = Path(__file__).parents[2]
 Names = dict[str, set[str]]
@@ -73,4 +74,4 @@ def test_the_library_says_so_where_the_paper_is_not_installed(monkeypatch: pytes
 
     monkeypatch.setattr(report, "import_module", fail)
     with refusal("ric reproduce needs the package ricnet_paper"):
-        report.reproduce(["fig1"])
+        report.reproduce(Reproduce(("fig1",)))

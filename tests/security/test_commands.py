@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from made_runs import without_manifest
 from ricnet.apps.cli import COMMANDS, main
-from ricnet.apps.commands import predict, train
-from ricnet.apps.commands.data import Data
-from ricnet.apps.commands.evaluate import Evaluate
-from ricnet.apps.commands.report import Report
+from ricnet.apps.commands import train
+from ricnet.apps.commands.options import OPTIONS
 from ricnet.methods import METHODS
 from ricnet.models.config import Optimization
 from ricnet.nets.encoders import EncoderOptions
@@ -24,10 +22,10 @@ from .attack import TEXTS, attack, briefly_and_long
 
 KINDS = {
     "train": (train.Train, EncoderOptions, Optimization, *METHODS.values()),
-    "predict": (predict.Predict,),
-    "evaluate": (Evaluate,),
-    "report": (Report,),
-    "data": (Data,),
+    "predict": (OPTIONS["predict"],),
+    "evaluate": (OPTIONS["evaluate"],),
+    "report": (OPTIONS["report"],),
+    "data": (OPTIONS["data"],),
 }
 FLAGS = {
     command: sorted({f"--{field.name.replace('_', '-')}" for kind in kinds for field in dataclasses.fields(kind)})

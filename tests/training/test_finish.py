@@ -14,7 +14,7 @@ import torch
 from made_runs import without_manifest
 from problems import CPU, PARTS, configured, read, read_lines
 from refusals import refusal
-from ricnet.apps.commands.model import adjust
+from ricnet.apps.commands.decisions import adjust
 from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
 from ricnet.data import Dataset

@@ -108,9 +108,14 @@ def _dispatch(arguments: list[str]) -> None:
         raise RicnetError(f"{command!r} is not a command; {what_else(command, COMMANDS)}")
     elif command != "train" and "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
         raise RicnetError(f"ric {command} runs in one process; torchrun is for ric train.")
-    else:  # imported here, so that help does not wait for torch
+    else:  # imported here, so that help and mistakes in flags do not wait for torch
+        from ricnet.apps.commands.options import OPTIONS
+
+        given: Any = arguments[1:]
+        if command in OPTIONS:
+            given = parse(OPTIONS[command], given, command)
         module = importlib.import_module(f"ricnet.apps.commands.{MODULES.get(command, command)}")
-        getattr(module, command)(arguments[1:])
+        getattr(module, command)(given)
 
 
 def make_folder(path: Path) -> Path:

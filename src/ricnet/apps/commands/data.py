@@ -1,16 +1,13 @@
 """`ric data`: lists, downloads and checks the named data sets."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from ricnet.apps.cli import Positional, parse
+from ricnet.apps.commands.options import Data
 from ricnet.data import check_dataset, get_dataset, list_datasets
 from ricnet.data.registry import data_folder, find_source
 from ricnet.errors import RicnetError, what_else
@@ -19,20 +16,7 @@ from ricnet.io import printable
 ACTIONS = ("list", "get", "check")
 
 
-@dataclass(frozen=True)
-class Data:
-    """List the named data sets, get (download) one, or check its files against their published checksums."""
-
-    action: Annotated[str, Positional("{list,get,check}")] = "list"
-    """What to do; by default list."""
-    name: Annotated[str | None, Positional("NAME")] = None
-    """Name of the data set, for get and check."""
-    data_dir: Path | None = None
-    """Folder of named data sets; by default $RICNET_DATA, else the user's cache folder."""
-
-
-def data(arguments: Sequence[str]) -> None:
-    options: Data = parse(Data, arguments, "data")
+def data(options: Data) -> None:
     if options.action not in ACTIONS:
         raise RicnetError(f"ric data {options.action} is unknown; {what_else(options.action, ACTIONS)}")
     if options.action == "list":

@@ -1,83 +1,75 @@
-"""Answers of a model as JSON, for predict and the server, and the flags of predict and evaluate that change them:
+"""Answers of a model as JSON, for predict and the server, and how they are decided: by another halting rule or readout,
 prediction sets, costs, class weights, exits of limited loss, answers of limited error."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from ricnet.apps.commands.model import Answering
-from ricnet.errors import RicnetError, require
+import numpy as np
+from jaxtyping import Float, Int
 
-if TYPE_CHECKING:  # torch is imported after the flags are checked
-    import numpy as np
-    from jaxtyping import Float, Int
-
-    from ricnet.core.trajectory import Trajectory
-    from ricnet.evaluation.conformal import SetRule
-    from ricnet.evaluation.costs import Costs, Weights
-    from ricnet.evaluation.risk import Tested
-    from ricnet.models.classifier import Classifier
-    from ricnet.models.guarantees import Exits
-
-PAIRS = (
-    *(("coverage", "max_loss"), ("coverage", "max_error"), ("max_loss", "max_error")),  # one use of calibration data
-    *(("max_loss", "halt_threshold"), ("max_loss", "budget"), ("max_loss", "max_steps")),  # two halting rules
-    *(("costs", "max_error"), ("costs", "abstain_below"), ("max_error", "abstain_below")),  # two rules to answer by
-    *(("tune", "costs"), ("tune", "max_error"), ("tune", "abstain_below")),
-    *(("coverage", "max_ms"), ("max_loss", "max_ms"), ("max_error", "max_ms")),  # calibrated without a time limit
+from ricnet.apps.commands.options import Deciding
+from ricnet.core.trajectory import Trajectory
+from ricnet.distributed import pick_device
+from ricnet.errors import RicnetError, setting
+from ricnet.evaluation.conformal import SetRule, measure_sets, share_of
+from ricnet.evaluation.costs import Costs, Weights, answer_score, mean_cost, read_costs
+from ricnet.evaluation.evaluate import UNSURE
+from ricnet.evaluation.risk import Tested
+from ricnet.models.classifier import Classifier
+from ricnet.models.guarantees import (
+    Exits,
+    control_abstention,
+    control_exits,
+    named_sets,
+    score_named,
+    set_rule,
+    tuned_weights,
 )
-"""Flags that exclude each other."""
+from ricnet.models.loading import load
+from ricnet.training.console import say, unfinished
 
 
-@dataclass(frozen=True, kw_only=True)
-class Deciding(Answering):
-    coverage: float | None = None
-    """Answer with a set of classes that contains the true one with this probability, on average over inputs drawn like
-    the calibration data (see ric calibrate). Raise it for larger, safer sets."""
-    per_class: bool = False
-    """With --coverage: let it hold within each class. A class with few calibration examples is then in every set."""
-    set_score: Literal["lac", "aps", "raps"] = "lac"
-    """With --coverage: lac (smallest sets), aps (sizes adapt to the input), or raps (aps with fewer unlikely classes;
-    its parameters come from validation data)."""
-    costs: Path | None = None
-    """CSV file of costs: the first line names the answers, the first cell of each other line a true class; a column
-    abstain is the cost of no answer. The answer of least expected cost is given."""
-    tune: Literal["balanced_accuracy", "macro_f1"] | None = None
-    """Weigh the probabilities of the classes so that this score of the answers rises. The weights come from the
-    validation data of the run and are used only if a cross-fitted gain is shown."""
-    max_loss: float | None = None
-    """Stop early so that at most this share of answers gets worse than with all steps, with --probability over draws of
-    the calibration data. Raise it to save more compute."""
-    loss: Literal["lost", "changed", "brier"] = "lost"
-    """With --max-loss: lost (right with all steps, wrong early), changed (another answer), brier (increase of the Brier
-    score)."""
-    max_error: float | None = None
-    """Answer "unsure" at low confidence so that at most this share of the other answers is wrong, with --probability
-    over draws of the calibration data. Raise it for more answers."""
-    probability: float = 0.95
-    """Probability that --max-loss or --max-error holds. Raise it for stricter limits."""
+def open_model(
+    run: str,
+    device: str = "cpu",
+    budget: float | None = None,
+    halt_threshold: float | None = None,
+    readout: str | None = None,
+) -> Classifier:
+    """Load a run, with another halting rule and readout if given. Prints a note if its training is not finished."""
+    classifier = load(run, str(pick_device(device)))
+    if budget is not None:
+        classifier, note = classifier.within(budget)
+        say([] if note is None else [f"note: {note}."])
+    classifier = adjust(classifier, halt_threshold, readout)
+    say(unfinished(classifier))
+    return classifier
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("coverage", "max_loss", "max_error", "probability"):
-            level = getattr(self, name)
-            require(level is None or 0 < level < 1, name, level, "between 0 and 1")
-        for first, second in PAIRS:
-            if getattr(self, first) is not None and getattr(self, second, None) is not None:
-                flags = f"--{first.replace('_', '-')} and --{second.replace('_', '-')}"
-                raise RicnetError(f"{flags} cannot be combined; remove one.")
+
+def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | None) -> Classifier:
+    """The same weights with another threshold or readout. A threshold replaces the whole rule that was chosen on
+    validation data, also its largest number of steps."""
+    horizon = None if halt_threshold is None else getattr(classifier.config.method, "horizon", None)
+    changes = {"halt_threshold": halt_threshold, "readout": readout, "horizon": horizon}
+    given = {name: value for name, value in changes.items() if value is not None}
+    known = {field.name for field in dataclasses.fields(classifier.method)}
+    for name in given:
+        if name not in known:
+            raise RicnetError(f"{setting(name)} has no effect with the method {classifier.method.name}; remove it.")
+    return dataclasses.replace(classifier, method=dataclasses.replace(classifier.method, **given))
 
 
 @dataclass(frozen=True)
 class Decisions:
     """How answers are given; without flags, by the most likely class."""
 
-    sets: "SetRule | None" = None
-    costs: "Costs | None" = None
-    exits: "Exits | None" = None
-    answered: "Tested | None" = None
-    weights: "Weights | None" = None
+    sets: SetRule | None = None
+    costs: Costs | None = None
+    exits: Exits | None = None
+    answered: Tested | None = None
+    weights: Weights | None = None
 
     def notes(self, options: Deciding) -> list[str]:
         """Guarantees and their assumptions."""
@@ -116,7 +108,7 @@ class Decisions:
 
     def answers(
         self,
-        path: "Trajectory",
+        path: Trajectory,
         names: Sequence[str],
         class_names: Sequence[str],
         top: int = 1,
@@ -124,7 +116,6 @@ class Decisions:
         trace: bool = False,
     ) -> list[dict[str, Any]]:
         """An entry for each input: the `top` classes at the halt, and with `trace` the beliefs after every step."""
-        from ricnet.evaluation.evaluate import UNSURE
 
         if path.final.isnan().any():
             raise RicnetError("the model's belief is NaN: the input is too far from the training data; check it.")
@@ -143,10 +134,8 @@ class Decisions:
             return entries
         return [entry | more for entry, more in zip(entries, self._entries(path, class_names, trace), strict=True)]
 
-    def _entries(self, path: "Trajectory", class_names: Sequence[str], trace: bool) -> list[dict[str, Any]]:
+    def _entries(self, path: Trajectory, class_names: Sequence[str], trace: bool) -> list[dict[str, Any]]:
         """Decisions for each input, besides its most likely class; with `trace` also the set after each step."""
-        from ricnet.models.guarantees import named_sets
-
         beliefs = path.final.double().softmax(-1).cpu().numpy()
         entries: list[dict[str, Any]] = [{} for _ in beliefs]
         if self.sets is not None:
@@ -168,11 +157,8 @@ class Decisions:
                 entry |= {"answer": class_names[k], "confidence": float(belief[k])}
         return entries
 
-    def measured(self, beliefs: "Float[np.ndarray, 'n classes']", labels: "Int[np.ndarray, 'n']") -> dict[str, Any]:
+    def measured(self, beliefs: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, "n"]) -> dict[str, Any]:
         """Results on labelled data, which are measured and not guaranteed."""
-        from ricnet.evaluation.conformal import measure_sets, share_of
-        from ricnet.evaluation.costs import answer_score, mean_cost
-
         found: dict[str, Any] = {}
         if self.sets is not None:
             report = measure_sets(self.sets.sets(beliefs, allow_empty=False), beliefs, labels)
@@ -192,12 +178,8 @@ class Decisions:
         return found
 
 
-def decide(classifier: "Classifier", options: Deciding) -> "tuple[Classifier, Decisions]":
+def decide(classifier: Classifier, options: Deciding) -> tuple[Classifier, Decisions]:
     """The model, with exits of limited loss if wanted, and how its answers are given."""
-    from ricnet.evaluation.costs import read_costs
-    from ricnet.models.guarantees import control_abstention, control_exits, score_named, set_rule, tuned_weights
-    from ricnet.training.console import say
-
     sets = exits = answered = None
     if options.coverage is not None:
         score = score_named(classifier, options.set_score, options.coverage)
@@ -213,7 +195,7 @@ def decide(classifier: "Classifier", options: Deciding) -> "tuple[Classifier, De
     return classifier, decisions
 
 
-def _trace(path: "Trajectory", row: int) -> dict[str, Any]:
+def _trace(path: Trajectory, row: int) -> dict[str, Any]:
     optional = {"values": path.values, "halt_probability": path.halt_probability}
     traced = {name: None if steps is None else steps[:, row].tolist() for name, steps in optional.items()}
     costs = {"costs": list(path.costs)} if path.costs else {}

@@ -1,11 +1,10 @@
 """`ric evaluate`: scores a trained run on its own data or on other data, with confusions by class."""
 
 import json
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ricnet.apps.cli import Positional, parse
-from ricnet.apps.commands.decisions import Deciding, decide, sentences
-from ricnet.apps.commands.model import open_model
+from ricnet.apps.commands.decisions import decide, open_model, sentences
+from ricnet.apps.commands.options import Evaluate
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import altered
@@ -35,29 +33,8 @@ MOST_IN_A_TERMINAL = 12
 """Most classes of a confusion matrix in the terminal."""
 
 
-@dataclass(frozen=True)
-class Evaluate(Deciding):
-    """Evaluate a trained run on its training, validation and test data, without augmentation, or on other data, and
-    show precision, recall and confusions of each class."""
-
-    run: Annotated[str, Positional("RUN")]
-    """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
-    data: str | None = None
-    """Other data with the same classes, or some of them: images (in a folder, of any size), texts, arrays of the same
-    shape, or a table with the same columns. Without a test split all rows are evaluated together. A copy of the
-    training data is recognised only if it is complete and in the same order. By default the data that the run was
-    trained on, with the same splits."""
-    data_dir: Path | None = None
-    """Folder of named data sets; by default $RICNET_DATA, else the user's cache folder."""
-    device: str = "auto"
-    """auto, cpu, cuda …"""
-    json: bool = False
-    """Print all results as JSON, in the form of evaluation.json, with precision, recall and answers of each class."""
-
-
-def evaluate(arguments: Sequence[str]) -> None:
-    options: Evaluate = parse(Evaluate, arguments, "evaluate")
-    classifier, decisions = decide(open_model(options.run, options.device, options), options)
+def evaluate(options: Evaluate) -> None:
+    classifier, decisions = decide(open_model(options.run, options.device, *options.rule), options)
     classifier, dataset = behind_encoder(classifier, data_for(classifier, options.data, options.data_dir))
     entries, outcome = _measure(classifier, dataset, options.max_steps)
     last, labels = list(entries)[-1], outcome.labels.numpy()

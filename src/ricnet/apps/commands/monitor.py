@@ -2,61 +2,40 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
+import torch
+from jaxtyping import Int64, Num
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
-from ricnet.apps.cli import Positional, parse
-from ricnet.apps.commands.model import Answering, open_model
-from ricnet.errors import RicnetError, require
-
-if TYPE_CHECKING:  # torch is imported after the flags are checked
-    from jaxtyping import Int64, Num
-    from torch import Tensor
-
-    from ricnet.data import Split
-    from ricnet.evaluation.shift import Comparison, Labelled
-    from ricnet.models.classifier import Classifier
-
-
-@dataclass(frozen=True)
-class Calibrate:
-    """Give a trained run labelled data for its guarantees: prediction sets (--coverage), exits of limited loss
-    (--max-loss) and answers of limited error (--max-error). The data must not have been used in training or in any
-    choice, and must be drawn like later inputs. It replaces calibration data that the run already has. A coverage of
-    0.95 needs at least 19 examples, 0.99 at least 99; a loss or error of at most 0.01 needs at least 299."""
-
-    run: Annotated[str, Positional("RUN")]
-    """Folder that ric train wrote."""
-    data: Annotated[str, Positional("DATA")]
-    """Labelled data with the classes of the run, as for ric evaluate --data. If it has a test split, only that is
-    used."""
-    data_dir: Path | None = None
-    """Folder of named data sets; by default $RICNET_DATA, else the user's cache folder."""
-    device: str = "auto"
-    """auto, cpu, cuda …"""
+from ricnet.apps.commands.decisions import open_model
+from ricnet.apps.commands.evaluate import data_for
+from ricnet.apps.commands.options import Calibrate, Monitor
+from ricnet.data import Split, whole_path
+from ricnet.data.inputs import read_inputs
+from ricnet.errors import RicnetError
+from ricnet.evaluation.evaluate import pool_size
+from ricnet.evaluation.shift import Comparison, Labelled, Summary, compare, judge, verdict
+from ricnet.io import split_target
+from ricnet.models import guarantees
+from ricnet.models.classifier import Classifier
+from ricnet.models.guarantees import require_calibration, set_rule
+from ricnet.models.run import fingerprint, read_config
+from ricnet.training.console import say
 
 
-def calibrate(arguments: Sequence[str]) -> None:
-    options: Calibrate = parse(Calibrate, arguments, "calibrate")
+def calibrate(options: Calibrate) -> None:
     classifier = open_model(options.run, options.device)
-    from ricnet.models import guarantees
-    from ricnet.training.console import say
-
     n = len(guarantees.calibrate(classifier, unseen_rows(classifier, options.data, options.data_dir)))
     say([f"calibrated with {n:,} examples: ric predict {options.run} --coverage 0.95 (at most {n / (n + 1):.4g})"])
 
 
-def unseen_rows(classifier: "Classifier", data: str, data_dir: Path | None) -> "Split":
+def unseen_rows(classifier: Classifier, data: str, data_dir: Path | None) -> Split:
     """The labelled test rows of other data than that of the run."""
-    from ricnet.apps.commands.evaluate import data_for
-    from ricnet.data import whole_path
-    from ricnet.io import split_target
-    from ricnet.models.run import fingerprint, read_config
-
     own = split_target(whole_path(data))[0] == split_target(whole_path(classifier.config.data))[0]
     if not own:
         dataset = data_for(classifier, data, data_dir)
@@ -70,39 +49,8 @@ def unseen_rows(classifier: "Classifier", data: str, data_dir: Path | None) -> "
     return dataset.test
 
 
-@dataclass(frozen=True)
-class Monitor(Answering):
-    """Compare new data with the calibration data of a run (see ric calibrate): the distributions of confidence, of
-    steps or exits, and of answers, each with the population stability index and a two-sample test; with --labels also
-    accuracy, calibration and coverage of prediction sets with 95 % intervals. Guarantees need new data that is
-    exchangeable with the calibration data: a difference makes that doubtful, and none does not prove it."""
-
-    run: Annotated[str, Positional("RUN")]
-    """Folder that ric train wrote, with calibration data."""
-    data: Annotated[str, Positional("DATA")]
-    """New data: an input of ric predict, or with --labels data as for ric evaluate --data."""
-    labels: bool = False
-    """The data holds the true classes."""
-    coverage: float = 0.95
-    """With --labels: coverage of the prediction sets that are measured."""
-    data_dir: Path | None = None
-    """With --labels: folder of named data sets; by default $RICNET_DATA, else the user's cache folder."""
-    device: str = "auto"
-    """auto, cpu, cuda …"""
-    json: bool = False
-    """Print all results as JSON."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.coverage < 1, "coverage", self.coverage, "between 0 and 1")
-
-
-def monitor(arguments: Sequence[str]) -> None:
-    options: Monitor = parse(Monitor, arguments, "monitor")
-    classifier = open_model(options.run, options.device, options)
-    from ricnet.evaluation.shift import Summary, compare, judge, verdict
-    from ricnet.models.guarantees import require_calibration, set_rule
-
+def monitor(options: Monitor) -> None:
+    classifier = open_model(options.run, options.device, *options.rule)
     known = require_calibration(classifier, "ric monitor")
     inputs, labels = _read(classifier, options)
     beliefs, steps = _answer(classifier, inputs, options.max_steps)
@@ -130,11 +78,7 @@ def monitor(arguments: Sequence[str]) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _read(classifier: "Classifier", options: Monitor) -> "tuple[Num[Tensor, 'n ...'], Int64[Tensor, 'n'] | None]":
-    from ricnet.apps.commands.evaluate import data_for
-    from ricnet.data.inputs import read_inputs
-    from ricnet.training.console import say
-
+def _read(classifier: Classifier, options: Monitor) -> tuple[Num[Tensor, "n ..."], Int64[Tensor, "n"] | None]:
     if options.labels:
         test = data_for(classifier, options.data, options.data_dir).test
         return test.inputs, test.labels
@@ -143,12 +87,8 @@ def _read(classifier: "Classifier", options: Monitor) -> "tuple[Num[Tensor, 'n .
     return rows, None
 
 
-def _answer(classifier: "Classifier", inputs: "Num[Tensor, 'n ...']", max_steps: int | None) -> Any:
+def _answer(classifier: Classifier, inputs: Num[Tensor, "n ..."], max_steps: int | None) -> Any:
     """Beliefs at the halt and steps, as arrays."""
-    import torch
-
-    from ricnet.evaluation.evaluate import pool_size
-
     if not len(inputs):
         raise RicnetError("there are no new examples to compare; give at least one.")
     paths = [classifier.refine(part, max_steps) for part in inputs.split(pool_size(len(classifier.class_names)))]
@@ -156,7 +96,7 @@ def _answer(classifier: "Classifier", inputs: "Num[Tensor, 'n ...']", max_steps:
     return beliefs, torch.cat([path.halt_step for path in paths]).cpu().numpy()
 
 
-def _table(found: "Sequence[Comparison]") -> Table:
+def _table(found: Sequence[Comparison]) -> Table:
     titles = ("", "calibration", "new", "stability index", "difference", "p-value")
     table = Table(*titles, box=None, padding=(0, 2, 0, 0))
     for each in found:
@@ -166,7 +106,7 @@ def _table(found: "Sequence[Comparison]") -> Table:
     return table
 
 
-def _scores(judged: "Labelled | None") -> list[str]:
+def _scores(judged: Labelled | None) -> list[str]:
     if judged is None:
         return []
     right, error, over = judged.accuracy, judged.calibration_error, judged.overconfidence

@@ -4,26 +4,25 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Num
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from torch import Tensor
 
-from ricnet.apps.cli import Positional, parse
-from ricnet.apps.commands.decisions import Deciding, decide
-from ricnet.apps.commands.model import open_model
-from ricnet.errors import RicnetError, counted, require
+from ricnet.apps.commands.decisions import decide, open_model
+from ricnet.apps.commands.options import Predict
+from ricnet.core.trajectory import Trajectory
+from ricnet.data.inputs import read_inputs
+from ricnet.errors import RicnetError, counted
+from ricnet.evaluation.choices import NEVER
+from ricnet.evaluation.evaluate import pool_size, validation_sentence
 from ricnet.io import CLASS, printable, short
-
-if TYPE_CHECKING:  # torch is imported after the flags are checked
-    from jaxtyping import Float, Num
-    from torch import Tensor
-
-    from ricnet.core.trajectory import Trajectory
-    from ricnet.models.classifier import Classifier
+from ricnet.models.classifier import Classifier
+from ricnet.training.console import say
 
 SOME_UNREAD = 1
 """Exit status if some of the named inputs cannot be read; if none can, it is 2."""
@@ -34,56 +33,8 @@ TIME_UP = "time's up"
 """Reason for the end, if a time limit ended the steps."""
 
 
-@dataclass(frozen=True)
-class Predict(Deciding):
-    """Classify image files, folders of images, rows of tables (.csv, .tsv, .jsonl, .parquet) or of .npz files (array
-    x), sentences in quotes or .txt files. Each input is refined until the model expects no further gain. Without an
-    INPUT, the examples of the run are classified. A file that cannot be read is named and left out; the exit status is
-    then 1 if it is an INPUT, 0 if it is in a folder or pattern, and 2 if nothing can be read. A table is read as a
-    whole or left out: in a column of numbers or dates, texts that the training table had there count as missing; any
-    other text, or a number too large, is an error."""
-
-    run: Annotated[str, Positional("RUN")]
-    """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
-    inputs: Annotated[tuple[str, ...], Positional("INPUT...")] = ()
-    """Image files, folders (searched for images), patterns in quotes ('photos/*.jpg'), tables, .npz files, or - for
-    standard input: one image, one text, or CSV rows below a line of column names. For a model of texts also sentences
-    in quotes, .txt files and folders of them."""
-    max_ms: float | None = None
-    """Time limit for each input in milliseconds; at least one step is made. Inputs are then classified one at a
-    time."""
-    top: int = 1
-    """Number of classes to show for each input."""
-    abstain_below: float | None = None
-    """Answer "unsure" if the confidence is below this probability, and print how many validation examples would have
-    been answered (coverage) and how many of the answers were wrong (risk). Raise it for fewer, safer answers."""
-    trace: bool = False
-    """Show the belief after each step as a bar, and where the model stops."""
-    json: bool = False
-    """Print one JSON object per line: input, answer, confidence, steps, top (with --trace also the beliefs of each
-    step); for a model with exits also cost, the share of compute; with --coverage set, with --costs expected_cost."""
-    csv: bool = False
-    """Print a CSV table: input, answer, confidence, steps, with exits cost, with --costs expected_cost, with --coverage
-    set (classes separated by |), and with --top K the K classes and their probabilities."""
-    device: str = "auto"
-    """auto, cpu, cuda …"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.max_ms is None or self.max_ms > 0, "max_ms", self.max_ms, "above 0")
-        require(self.top >= 1, "top", self.top, "at least 1")
-        least = self.abstain_below
-        require(least is None or 0 < least <= 1, "abstain_below", least, "above 0 and at most 1")
-        if self.csv and (self.json or self.trace):
-            raise RicnetError(f"--csv and --{'json' if self.json else 'trace'} are two output formats; remove one.")
-
-
-def predict(arguments: Sequence[str]) -> None:
-    options: Predict = parse(Predict, arguments, "predict")
-    classifier, decisions = decide(open_model(options.run, options.device, options), options)
-    from ricnet.data.inputs import read_inputs
-    from ricnet.training.console import say
-
+def predict(options: Predict) -> None:
+    classifier, decisions = decide(open_model(options.run, options.device, *options.rule), options)
     asked = options.inputs or _examples(classifier)
     names, rows, notes, problems = read_inputs(asked, classifier.input_shape, classifier.columns)
     say([*notes, *(f"skipped: {problem}" for problem in problems)])
@@ -102,7 +53,7 @@ def predict(arguments: Sequence[str]) -> None:
         sys.exit(SOME_UNREAD)
 
 
-def _examples(classifier: "Classifier") -> tuple[str, ...]:
+def _examples(classifier: Classifier) -> tuple[str, ...]:
     """The examples stored in the run folder."""
     examples = None if classifier.folder is None else classifier.folder / "examples.npz"
     if examples is None or not examples.is_file():
@@ -113,10 +64,8 @@ def _examples(classifier: "Classifier") -> tuple[str, ...]:
     return (str(examples),)
 
 
-def _coverage(options: Predict, least: float, classifier: "Classifier") -> str:
+def _coverage(options: Predict, least: float, classifier: Classifier) -> str:
     """Coverage and risk on validation data, which are known only for the halting rule of the run."""
-    from ricnet.evaluation.evaluate import validation_sentence
-
     changed = [name for name in ("halt_threshold", "budget", "readout", "max_ms") if getattr(options, name) is not None]
     changed += ["max_steps"] * ((options.max_steps or 0) > getattr(classifier.inference, "horizon", 1))
     if changed or classifier.folder is None:
@@ -125,10 +74,8 @@ def _coverage(options: Predict, least: float, classifier: "Classifier") -> str:
     return validation_sentence(classifier.folder, least, options.max_steps)
 
 
-def _refine(inputs: "Num[Tensor, 'n ...']", classifier: "Classifier", options: Predict) -> "Iterator[Trajectory]":
+def _refine(inputs: Num[Tensor, "n ..."], classifier: Classifier, options: Predict) -> Iterator[Trajectory]:
     """In batches; with a time limit one at a time, after a first answer that prepares the device and is not timed."""
-    from ricnet.evaluation.evaluate import pool_size
-
     batch = pool_size(len(classifier.class_names))
     if options.max_ms is not None:
         batch, classifier = 1, classifier.recorded()
@@ -137,7 +84,7 @@ def _refine(inputs: "Num[Tensor, 'n ...']", classifier: "Classifier", options: P
         yield classifier.refine(part, options.max_steps, not options.trace, options.max_ms)
 
 
-def _show(records: list[dict[str, Any]], classifier: "Classifier", options: Predict) -> None:
+def _show(records: list[dict[str, Any]], classifier: Classifier, options: Predict) -> None:
     if options.json:
         for record in records:
             print(json.dumps(record))
@@ -151,7 +98,7 @@ def _show(records: list[dict[str, Any]], classifier: "Classifier", options: Pred
         Console().print(_table(records))
 
 
-def _show_steps(records: list[dict[str, Any]], classifier: "Classifier", options: Predict) -> None:
+def _show_steps(records: list[dict[str, Any]], classifier: Classifier, options: Predict) -> None:
     console = Console()
     for record in records:
         steps = counted(record["steps"], "step")
@@ -170,7 +117,7 @@ def _show_steps(records: list[dict[str, Any]], classifier: "Classifier", options
         console.print(table)
 
 
-def _end(made: int, classifier: "Classifier", options: Predict) -> str:
+def _end(made: int, classifier: Classifier, options: Predict) -> str:
     """Why no more steps were made."""
     exits = len(getattr(classifier.model, "costs", ()))
     horizon = getattr(classifier.inference, "horizon", None)  # None for a method with one step
@@ -216,7 +163,7 @@ def _table(records: list[dict[str, Any]]) -> Table:
 
 
 def trace_lines(
-    belief: "Float[np.ndarray, 'steps classes']",
+    belief: Float[np.ndarray, "steps classes"],
     values: Sequence[float] | None,
     halt_step: int,
     class_names: Sequence[str],
@@ -230,7 +177,7 @@ def trace_lines(
     with exits, `end` is the reason for the last step, `threshold` the one of the value."""
     leaders = leading_classes(belief, halt_step, min(top, len(SHADES)))
     places = ["step"] if not costs else ["exit", "compute"] if steps_per_exit == 1 else ["step", "exit", "compute"]
-    free = TERMINAL - len(" +0.000 ◀ last step") - sum(len(place) + 1 for place in places)
+    free = TERMINAL - len(" +0.000 ◀ last step ") - sum(len(place) + 1 for place in places)
     for longest in range(CLASS, 0, -1):  # names are cut only if the bar would be too short
         names = [short(class_names[k], longest) for k in leaders]
         width = min(30, free - sum(max(len(name) + 2, 5) + 1 for name in names))
@@ -251,7 +198,7 @@ def trace_lines(
     return table
 
 
-def leading_classes(belief: "Float[np.ndarray, 'steps classes']", halt_step: int, top: int) -> list[int]:
+def leading_classes(belief: Float[np.ndarray, "steps classes"], halt_step: int, top: int) -> list[int]:
     """The answer, then the classes of highest probability at any step before the halt."""
     answer = int(belief[halt_step - 1].argmax())
     order = np.argsort(-belief[:halt_step].max(axis=0), kind="stable")
@@ -260,8 +207,6 @@ def leading_classes(belief: "Float[np.ndarray, 'steps classes']", halt_step: int
 
 def _trace_table(places: Sequence[str], names: Sequence[str], threshold: float | None) -> Table:
     """An empty table; without a threshold it has no column of values."""
-    from ricnet.evaluation.choices import NEVER
-
     going, stops = ("looking further", "leaves") if "compute" in places else ("going on", "stops")
     note = None if threshold is None else f"V: the gain expected from {going}; below {threshold:.3g}, it {stops}."
     if threshold == NEVER:
@@ -278,7 +223,7 @@ def _trace_table(places: Sequence[str], names: Sequence[str], threshold: float |
     return table
 
 
-def _stacked_bar(shares: "Float[np.ndarray, 'leaders']", width: int) -> Text:
+def _stacked_bar(shares: Float[np.ndarray, "leaders"], width: int) -> Text:
     """Round the ends of parts, not their lengths, so that they do not exceed the width."""
     ends = np.rint(width * np.cumsum(shares)).astype(int).clip(0, width)
     lengths = np.diff(ends, prepend=0)

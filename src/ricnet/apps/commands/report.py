@@ -3,16 +3,14 @@
 `ric reproduce` imports the package `ricnet_paper` when it runs, so that the library does not depend on it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Literal
 
 from rich.console import Console
 
-from ricnet.apps.cli import Positional, make_folder, parse, replacing
+from ricnet.apps.cli import make_folder, replacing
+from ricnet.apps.commands.options import Report, Reproduce
 from ricnet.errors import RicnetError, require, what_else
 from ricnet.models.locate import locate
 from ricnet.report.comparison import results
@@ -23,23 +21,7 @@ from ricnet.report.tables import markdown, terminal_table
 from ricnet.training.console import Narrator, say
 
 
-@dataclass(frozen=True)
-class Report:
-    """Compare finished runs: a table in the terminal, and a page with reliability diagrams, beliefs over steps, halting
-    and training curves. Runs that differ only in their seed are one system, shown by its mean and its interval."""
-
-    runs: Annotated[tuple[Path, ...], Positional("RUN...")]
-    """Folders that ric train wrote, files of scripts/archive_results.py, or pretrained:NAME."""
-    out: Path = Path("report.html")
-    """Page to write; a report that exists is replaced."""
-    figures: Path | None = None
-    """Folder for every figure as PNG and PDF."""
-    markdown: bool = False
-    """Print the table as Markdown."""
-
-
-def report(arguments: Sequence[str]) -> None:
-    options: Report = parse(Report, arguments, "report")
+def report(options: Report) -> None:
     if options.out.is_file() and options.out.suffix.lower() not in (".html", ".htm"):
         raise RicnetError(f"--out {options.out} exists and is not a page; give a name that ends in .html.")
     runs = read_runs([locate(run) for run in options.runs])
@@ -60,32 +42,7 @@ def report(arguments: Sequence[str]) -> None:
     say(written)
 
 
-@dataclass(frozen=True)
-class Reproduce:
-    """Make tables and figures of the paper, numbered as in the paper, with the data of each as CSV. Runs are shared
-    between figures and never repeated; an interrupted reproduction continues with the same command."""
-
-    items: Annotated[tuple[str, ...], Positional("ITEM...")] = ()
-    """What to make: table1 to table3, fig1 to fig9, peers, ablations, halting, theory, or all; no item lists them."""
-    scale: Literal["smoke", "small", "paper"] = "smoke"
-    """smoke: digits, minutes on a laptop; small: about an hour on one GPU; paper: the paper's own setting."""
-    out: Path | None = None
-    """Folder for the results; by default reproduction/SCALE."""
-    runs: Path = Path("runs/studies")
-    """Folder of runs: existing ones are reused, new ones are written there."""
-    from_runs: tuple[Path, ...] = ()
-    """Train nothing: show the runs in these folders, with any settings, on the data sets of --scale (run folders,
-    or files that scripts/archive_results.py wrote). Missing runs are marked."""
-    jobs: int | None = None
-    """Runs at once; by default one per CPU core, or one on a GPU."""
-    device: str = "auto"
-    """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
-    data_dir: Path | None = None
-    """Folder of named data sets; by default $RICNET_DATA, else the user's cache folder."""
-
-
-def reproduce(arguments: Sequence[str]) -> None:
-    options: Reproduce = parse(Reproduce, arguments, "reproduce")
+def reproduce(options: Reproduce) -> None:
     from ricnet.studies.runner import Runner, read_given
 
     paper = _import_paper()
