@@ -82,7 +82,7 @@ class TfIdf(nn.Module):
         self, ids: Integer[Tensor, "batch tokens"]
     ) -> tuple[Int64[Tensor, "batch tokens"], Float[Tensor, "batch tokens"]]:
         """Feature of each token, and its weight; tokens of the same feature share the weight of the feature."""
-        features = torch.where(ids > 0, self.feature[ids.long() % SLOTS], 0).long()
+        features = torch.where(ids > 0, self.feature[ids.long() % SLOTS].long(), 0)
         ones = torch.ones_like(features, dtype=self.idf.dtype)
         counts = ones.new_zeros(len(ids), FEATURES).scatter_add(1, features, ones).gather(1, features)
         weights = self.idf[features] * (1 + counts.log())
