@@ -38,7 +38,8 @@ def by_feature(encoder: TfIdf, ids: Tensor) -> Tensor:
     return torch.zeros(len(ids), FEATURES).scatter_add(1, features, weights)
 
 
-def test_weights_are_those_of_scikit_learn() -> None:
+def test_weights_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "PAIR_WEIGHT", 1.0)
     encoder, ids = fitted(TEXTS)
     pattern = r"\w+|[^\w\s]"
     peer = TfidfVectorizer(sublinear_tf=True, token_pattern=pattern, ngram_range=(1, 2)).fit(TEXTS)
@@ -56,10 +57,10 @@ def pair(name: str) -> int:
 
 
 def test_the_weight_of_a_word_by_hand() -> None:
-    """Two of two texts have x, one has y: their idf is 1 and ln(3 / 2) + 1."""
+    """Two of two texts have the word x, one the pair y: their idf is 1 and ln(3 / 2) + 1; a pair counts half."""
     encoder = TfIdf(2)
-    encoder.fit(torch.tensor([[5, 5, 0], [5, 9, 0]], dtype=torch.int32))
-    y = math.log(3 / 2) + 1
+    encoder.fit(torch.tensor([[5, 9, 5], [5, 0, 0]], dtype=torch.int32))
+    y = (math.log(3 / 2) + 1) / 2
     x = 1 + math.log(2)  # twice in the text
     features, weights = encoder.weights(torch.tensor([[5, 9, 5]], dtype=torch.int32))
     norm = math.hypot(x, y)
@@ -89,10 +90,11 @@ def test_the_features_in_most_texts_have_vectors(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(words, "FEATURES", 3)
     monkeypatch.setattr(words, "COUNTED", 2)  # counted in three parts
     encoder = TfIdf(2)
-    encoder.fit(torch.tensor([[7, 7, 7], [8, 9, 0], [9, 8, 0], [8, 0, 0], [9, 0, 0]], dtype=torch.int32))
-    assert encoder.feature[[7, 8, 9]].tolist() == [0, 1, 2]
-    encoder.fit(torch.tensor([[7, 0]], dtype=torch.int32))  # again, from the start
-    assert (encoder.feature[[7, 8, 9]].tolist(), encoder.idf[2].item()) == ([1, 0, 0], 0.0)
+    rows = [[7, 3, 7], [8, 2, 9], [9, 2, 8], [8, 2, 0], [9, 2, 0]]  # the pair 2 is in most texts, but words come first
+    encoder.fit(torch.tensor(rows, dtype=torch.int32))
+    assert encoder.feature[[7, 8, 9, 2, 3]].tolist() == [0, 1, 2, 0, 0]
+    encoder.fit(torch.tensor([[7, 3, 0], [7, 2, 7], [7, 2, 0]], dtype=torch.int32))  # again, from the start
+    assert encoder.feature[[7, 8, 9, 2, 3]].tolist() == [1, 0, 0, 2, 0]
 
 
 def test_a_network_fits_it_to_the_training_texts() -> None:

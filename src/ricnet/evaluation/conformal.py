@@ -237,7 +237,7 @@ def share_of(hits: Bool[np.ndarray, "n"], confidence: float = 0.95) -> Share:
     return Share(found / n if n else None, low, high, n)
 
 
-def beta_quantile(share: float, a: float, b: float) -> float:
+def beta_quantile(share: float, a: int, b: int) -> float:
     from scipy import stats  # here, because it takes as long to import as half of torch
 
     return float(stats.beta.ppf(share, a, b))

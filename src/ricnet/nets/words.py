@@ -15,6 +15,8 @@ FEATURES = 1 << 14
 GAIN = 3.0
 """Factor of the embedding of `TfIdf`. Adam moves a vector by the learning rate, however small its weights are, so a
 larger factor learns more from each text."""
+PAIR_WEIGHT = 0.5
+"""Factor of the weight of a word pair; most pairs are rare and would outweigh the words."""
 COUNTED = 1_024
 """Texts that are counted at once, which limits memory."""
 
@@ -42,16 +44,18 @@ class TfIdf(FittedLayer):
     """Token ids (batch, tokens) → (batch, size): GAIN times the sum of a learned vector per word and word pair,
     weighted by tf-idf. Vectors start at 0, so a linear head after it begins as logistic regression on tf-idf.
 
-    The FEATURES − 1 words and pairs in most training texts have vectors, all others are ignored. With n training texts,
-    of which df contain a feature that a text has tf times, its weight is (1 + ln tf)·(ln((1 + n)/(1 + df)) + 1),
-    divided by the Euclidean norm of the weights of the text, as in scikit-learn with sublinear_tf.
+    FEATURES − 1 of them have vectors, all others are ignored: the words in most training texts, then the pairs. With n
+    training texts, of which df contain a feature that a text has tf times, its weight is (1 + ln tf)·(ln((1 + n)/(1 +
+    df)) + 1), for pairs times PAIR_WEIGHT, divided by the Euclidean norm of the weights of the text, as in scikit-learn
+    with sublinear_tf. Words are at even positions, counted from 0, and pairs at odd ones.
     """
 
     vocabulary = 1 << 31
     feature: Tensor
     """Feature of each slot; 0 for none."""
     idf: Tensor
-    """Inverse document frequency of each feature; 0 for the first, which stands for padding and unknown words."""
+    """Inverse document frequency of each feature, times PAIR_WEIGHT for pairs; 0 for the first, which stands for
+    padding and unknown words."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -63,19 +67,24 @@ class TfIdf(FittedLayer):
     @torch.no_grad()
     def fit(self, ids: Integer[Tensor, "n tokens"], labels: Int64[Tensor, "n"] | None = None) -> None:
         """Choose the features and their idf by the training texts."""
-        frequency = torch.zeros(SLOTS, dtype=torch.int64)
-        for part in ids.split(COUNTED):
-            frequency += document_frequency(part)
-        kept = frequency.argsort(descending=True, stable=True)[: FEATURES - 1]
-        kept = kept[frequency[kept] > 0]
-        self.feature.zero_()[kept] = torch.arange(1, len(kept) + 1, dtype=torch.int16)
-        self.idf.zero_()[1 : len(kept) + 1] = ((1 + len(ids)) / (1 + frequency[kept])).log() + 1
+        self.feature.zero_()
+        self.idf.zero_()
+        taken = 1
+        for first, weight in ((0, 1.0), (1, PAIR_WEIGHT)):
+            frequency = document_frequency(ids[:, first::2])
+            frequency[self.feature > 0] = 0  # a pair with the hash of a word is taken for the word
+            kept = frequency.argsort(descending=True, stable=True)[: FEATURES - taken]
+            kept = kept[frequency[kept] > 0]
+            self.feature[kept] = torch.arange(taken, taken + len(kept), dtype=torch.int16)
+            idf = ((1 + len(ids)) / (1 + frequency[kept])).log() + 1
+            self.idf[taken : taken + len(kept)] = weight * idf
+            taken += len(kept)
 
     def weights(
         self, ids: Integer[Tensor, "batch tokens"]
     ) -> tuple[Int64[Tensor, "batch tokens"], Float[Tensor, "batch tokens"]]:
         """Feature of each token, and its weight; tokens of the same feature share the weight of the feature."""
-        features = torch.where(ids > 0, self.feature[ids.long() % SLOTS], 0).long()
+        features = torch.where(ids > 0, self.feature[ids.long() % SLOTS].long(), 0)
         ones = torch.ones_like(features, dtype=self.idf.dtype)
         counts = ones.new_zeros(len(ids), FEATURES).scatter_add(1, features, ones).gather(1, features)
         weights = self.idf[features] * (1 + counts.log())
@@ -89,7 +98,10 @@ class TfIdf(FittedLayer):
 
 def document_frequency(ids: Integer[Tensor, "n tokens"]) -> Int64[Tensor, "slots"]:
     """Number of texts that have an id of each slot."""
-    slots = torch.where(ids > 0, ids.long() % SLOTS, -1).sort(1).values
-    first = slots >= 0
-    first[:, 1:] &= slots[:, 1:] != slots[:, :-1]
-    return slots[first].bincount(minlength=SLOTS)
+    frequency = torch.zeros(SLOTS, dtype=torch.int64)
+    for part in ids.split(COUNTED):
+        slots = torch.where(part > 0, part.long() % SLOTS, -1).sort(1).values
+        first = slots >= 0
+        first[:, 1:] &= slots[:, 1:] != slots[:, :-1]
+        frequency += slots[first].bincount(minlength=SLOTS)
+    return frequency
