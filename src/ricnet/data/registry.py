@@ -35,8 +35,8 @@ Progress = Callable[[str, int, int | None], None]
 """Called with the name of a file, the bytes so far, and the total (None if the host does not say)."""
 _CHUNK = 1 << 18  # bytes read at once
 _TIMEOUT_S = 30
-OVERSIZE, MOST_OVERSIZE = 1.25, 4.0
-"""Side of stored photographs as a multiple of the resolution: the usual value, and the largest."""
+MOST_OVERSIZE = 4.0
+"""Largest side of stored photographs, as a multiple of the resolution."""
 LARGEST = 4 << 30  # bytes of an unpacked archive; the largest known data set has a third
 MOST_MEMBERS = 200_000  # files and folders of an archive
 LARGEST_READ = 1 << 14
@@ -131,7 +131,7 @@ def load(
     test: str | Path | None = None,
     test_fraction: float | None = None,
     calibration_fraction: float = 0.0,
-    oversize: float | None = 1.0,
+    oversize: float = 1.0,
     final_fit: bool = False,
 ) -> Dataset:
     """Read a data set from local files; nothing is downloaded.
@@ -145,14 +145,14 @@ def load(
     test, test_fraction: a table of test rows, or the share of rows to hold out if there is no test part (None: a
         quarter, 0: none).
     calibration_fraction: the share of training rows to hold out for guarantees.
-    oversize: side of stored photographs as a multiple of the resolution (None: OVERSIZE for photographs, 1 for others).
+    oversize: side of stored photographs as a multiple of the resolution.
     final_fit: whether the validation rows are training rows too.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
     if resolution is not None and resolution < 1:
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
-    require(oversize is None or 1 <= oversize <= MOST_OVERSIZE, "oversize", oversize, f"from 1 to {MOST_OVERSIZE:g}")
+    require(1 <= oversize <= MOST_OVERSIZE, "oversize", oversize, f"from 1 to {MOST_OVERSIZE:g}")
     check_test(test, test_fraction)
     path, target = split_target(with_target(str(spec), target))
     parts: Parts | Dataset
@@ -171,7 +171,7 @@ def load(
         raise RicnetError(f"{name} has splits of its own; leave {setting('calibration_fraction')} out.")
     fractions = (val_fraction, undivided, test_fraction, calibration_fraction)
     dataset = parts if isinstance(parts, Dataset) else parts.dataset(name, *fractions)
-    if oversize is not None and oversize != dataset.oversize:
+    if oversize != dataset.oversize:
         raise RicnetError(
             f"{setting('oversize', oversize)} is for photographs, colour images of any size above {PHOTOGRAPH_SIDE} "
             f"pixels, which {spec} does not hold; leave it out."
@@ -201,7 +201,7 @@ def _read(
     spec: str | Path,
     folder: Path,
     resolution: int | None,
-    oversize: float | None,
+    oversize: float,
     columns: Columns | None,
     tokenizer: Tokenizer | None,
 ) -> Parts | Dataset:
@@ -211,7 +211,7 @@ def _read(
     if path.is_dir() and holds_texts(path):
         return read_text_folder(path, columns, tokenizer)
     if path.is_dir():
-        return read_folder(path, resolution, folder / "packed", OVERSIZE if oversize is None else oversize)
+        return read_folder(path, resolution, folder / "packed", oversize)
     if path.suffix.lower() == ".npz":
         return read_npz(path, folder / "packed", columns)
     if path.exists() or isinstance(spec, Path) or "/" in spec or os.sep in spec:
@@ -222,7 +222,7 @@ def _read(
     return _read_named(spec, folder, resolution, oversize)  # says which names there are
 
 
-def _read_named(name: str, folder: Path, resolution: int | None, oversize: float | None) -> Parts | Dataset:
+def _read_named(name: str, folder: Path, resolution: int | None, oversize: float) -> Parts | Dataset:
     source = find_source(name)
     found = source.find(folder)
     missing = [file.name for file, path in zip(source.files, found, strict=True) if path is None]
@@ -232,9 +232,8 @@ def _read_named(name: str, folder: Path, resolution: int | None, oversize: float
             f"or put {' and '.join(missing)} into {folder / source.folder}."
         )
     side, scale = resolution or source.resolution, 1.0
-    if source.resizable and side is not None and source.augmentation.crop_area < 1:
-        scale = OVERSIZE if oversize is None else oversize
-        resolution = round(scale * side) if scale > 1 else resolution
+    if oversize > 1 and source.resizable and side is not None and source.augmentation.crop_area < 1:
+        scale, resolution = oversize, round(oversize * side)
     wish: dict[str, Any] = {"resolution": resolution} if source.resizable else {}
     read = source.read(*found, **wish)
     notes: tuple[str, ...] = ()
