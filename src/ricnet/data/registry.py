@@ -35,8 +35,8 @@ Progress = Callable[[str, int, int | None], None]
 """Called with the name of a file, the bytes so far, and the total (None if the host does not say)."""
 _CHUNK = 1 << 18  # bytes read at once
 _TIMEOUT_S = 30
-OVERSIZE, MOST_OVERSIZE = 1.25, 4.0
-"""Side of stored photographs as a multiple of the resolution: the usual value, and the largest."""
+MOST_OVERSIZE = 4.0
+"""Largest side of stored photographs, as a multiple of the resolution."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def load(
     test: "str | Path | DataFrame | None" = None,
     test_fraction: float | None = None,
     calibration_fraction: float = 0.0,
-    oversize: float | None = 1.0,
+    oversize: float = 1.0,
     final_fit: bool = False,
 ) -> Dataset:
     """Read a data set from local files; nothing is downloaded.
@@ -140,14 +140,14 @@ def load(
     test, test_fraction: a table of test rows, or the share of rows to hold out if there is no test part (None: a
         quarter, 0: none).
     calibration_fraction: the share of training rows to hold out for guarantees.
-    oversize: side of stored photographs as a multiple of the resolution (None: OVERSIZE for photographs, 1 for others).
+    oversize: side of stored photographs as a multiple of the resolution.
     final_fit: whether the validation rows are training rows too.
     """
     if not 0 < val_fraction < 1:
         raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
     if resolution is not None and resolution < 1:
         raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
-    require(oversize is None or 1 <= oversize <= MOST_OVERSIZE, "oversize", oversize, f"from 1 to {MOST_OVERSIZE:g}")
+    require(1 <= oversize <= MOST_OVERSIZE, "oversize", oversize, f"from 1 to {MOST_OVERSIZE:g}")
     require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
     if test is not None and test_fraction is not None:
         raise RicnetError(f"{setting('test')} and {setting('test_fraction')} exclude each other; leave one out.")
@@ -170,7 +170,7 @@ def load(
     dataset = parts if isinstance(parts, Dataset) else parts.dataset(name, *fractions)
     if is_frame(spec):
         dataset = replace(dataset, name=frame_name(target or ""))
-    if oversize is not None and oversize != dataset.oversize:
+    if oversize != dataset.oversize:
         raise RicnetError(
             f"{setting('oversize', oversize)} is for photographs, colour images of any size above {PHOTOGRAPH_SIDE} "
             f"pixels, which {name} does not hold; leave it out."
@@ -195,7 +195,7 @@ def _read(
     spec: str | Path,
     folder: Path,
     resolution: int | None,
-    oversize: float | None,
+    oversize: float,
     columns: Columns | None,
     tokenizer: Tokenizer | None,
 ) -> Parts | Dataset:
@@ -205,7 +205,7 @@ def _read(
     if path.is_dir() and holds_texts(path):
         return read_text_folder(path, columns, tokenizer)
     if path.is_dir():
-        return read_folder(path, resolution, folder / "packed", OVERSIZE if oversize is None else oversize)
+        return read_folder(path, resolution, folder / "packed", oversize)
     if path.suffix.lower() == ".npz":
         return read_npz(path, folder / "packed", columns)
     if path.exists() or isinstance(spec, Path) or "/" in spec or os.sep in spec:
@@ -216,7 +216,7 @@ def _read(
     return _read_named(spec, folder, resolution, oversize)  # says which names there are
 
 
-def _read_named(name: str, folder: Path, resolution: int | None, oversize: float | None) -> Parts | Dataset:
+def _read_named(name: str, folder: Path, resolution: int | None, oversize: float) -> Parts | Dataset:
     source = find_source(name)
     found = source.find(folder)
     missing = [file.name for file, path in zip(source.files, found, strict=True) if path is None]
@@ -226,9 +226,8 @@ def _read_named(name: str, folder: Path, resolution: int | None, oversize: float
             f"or put {' and '.join(missing)} into {folder / source.folder}."
         )
     side, scale = resolution or source.resolution, 1.0
-    if source.resizable and side is not None and source.augmentation.crop_area < 1:
-        scale = OVERSIZE if oversize is None else oversize
-        resolution = round(scale * side) if scale > 1 else resolution
+    if oversize > 1 and source.resizable and side is not None and source.augmentation.crop_area < 1:
+        scale, resolution = oversize, round(oversize * side)
     wish: dict[str, Any] = {"resolution": resolution} if source.resizable else {}
     read = source.read(*found, **wish)
     notes: tuple[str, ...] = ()
