@@ -1,6 +1,8 @@
 """scripts/compare_estimators.py on a small part of its data."""
 
+import copy
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from sklearn.datasets import load_wine
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
+import ricnet
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_estimators.py"
 
 
@@ -20,7 +24,8 @@ def tool() -> dict[str, Any]:
 
 
 def test_no_table_both_chose_and_judged(tool: dict[str, Any]) -> None:
-    assert len({*tool["CHOSEN_ON"], *tool["JUDGED_ON"]}) == 16
+    assert not {*tool["CHOSEN_ON"], *tool["SEEN"]} & {*tool["JUDGED_ON"]}
+    assert len({*tool["JUDGED_ON"]}) == 8
 
 
 def test_the_interval_knows_that_training_sets_overlap(tool: dict[str, Any]) -> None:
@@ -31,11 +36,23 @@ def test_the_interval_knows_that_training_sets_overlap(tool: dict[str, Any]) -> 
 
 def test_all_are_measured_on_the_same_folds(tool: dict[str, Any]) -> None:
     x, y = load_wine(return_X_y=True, as_frame=True)
-    scores = [tool["measure"](lambda _: DummyClassifier(strategy="prior"), x, y.to_numpy()) for _ in range(2)]
-    assert scores[0]["accuracy"] == scores[1]["accuracy"]
-    assert {len(values) for values in scores[0].values()} == {5}
-    assert np.mean(scores[0]["accuracy"]) == pytest.approx(71 / 178, abs=0.005)  # the most frequent of the classes
-    assert max(scores[0]["ece"]) < 0.04  # always as sure as that class is frequent
+    tool["ESTIMATORS"]["prior"] = lambda _: DummyClassifier(strategy="prior")
+    scores, again = (tool["measure"]("prior", x, y.to_numpy())["prior"] for _ in range(2))
+    assert scores["accuracy"] == again["accuracy"]
+    assert {len(values) for values in scores.values()} == {5}
+    assert np.mean(scores["accuracy"]) == pytest.approx(71 / 178, abs=0.005)  # the most frequent of the classes
+    assert max(scores["ece"]) < 0.04  # always as sure as that class is frequent
+
+
+def test_ours_are_also_read_as_trained(tool: dict[str, Any]) -> None:
+    x, y = load_wine(return_X_y=True, as_frame=True)
+    fitted = ricnet.SupervisedClassifier(epochs=2, random_state=0, device="cpu").fit(x, y)
+    warm = copy.copy(fitted)
+    warm.classifier_ = replace(fitted.classifier_, temperature=2.0)
+    plain = replace(fitted.classifier_, temperature=1.0)
+    found = tool["answers"]("SL", warm, x)
+    np.testing.assert_allclose(found["SL, as trained"], plain.predict_proba(x.to_numpy()), atol=1e-6)
+    assert (found["SL"].max(1) < found["SL, as trained"].max(1)).all()
 
 
 def test_words_are_spread_out_for_those_who_read_numbers(tool: dict[str, Any]) -> None:
@@ -45,26 +62,20 @@ def test_words_are_spread_out_for_those_who_read_numbers(tool: dict[str, Any]) -
     assert fitted.score(frame, np.array([0, 1] * 20)) == 1
 
 
-def test_a_column_says_where_ric_wins_and_where_not(tool: dict[str, Any]) -> None:
-    def scores(nll: list[float]) -> dict[str, list[float]]:
-        return {"log_loss": nll, "accuracy": [0.9] * 5, "ece": [0.1] * 5, "seconds": [2.0] * 5}
+def test_differences_have_intervals_and_bold_is_what_excludes_0(tool: dict[str, Any]) -> None:
+    def scores(nll: np.ndarray) -> dict[str, list[float]]:
+        return {"log_loss": list(nll), "accuracy": [0.9] * 5, "ece": [0.1] * 5, "seconds": [2.0] * 5}
 
-    hard = np.array([0.3, 0.4, 0.5, 0.6, 0.7])
-    small = np.array([0.001, -0.001, 0.002, 0, 0.001])
-    by_name = {
-        "RIC, on-policy": hard,
-        "SL": hard + 0.1 + small,
-        "MLPClassifier": hard - 0.1 + small,
-        "logistic regression": hard + small * 10,
-    }
-    found = {name: dict.fromkeys(tool["JUDGED_ON"], scores(list(nll))) for name, nll in by_name.items()}
+    hard, small = np.array([0.3, 0.4, 0.5, 0.6, 0.7]), np.array([0.001, -0.001, 0.002, 0, 0.001])
+    by_name = dict.fromkeys(tool["COLUMNS"], hard) | {"SL": hard + 0.1 + small, "gradient boosting": hard + 10 * small}
+    found = {name: dict.fromkeys(tool["JUDGED_ON"], scores(nll)) for name, nll in by_name.items()}
     sizes = {data: {"rows": 1000, "columns": 7, "classes": 2} for data in tool["JUDGED_ON"]}
     lines = tool["tables"](found, sizes)
-    row = "| australian | 1,000 × 7, 2 | 0.506 | 0.401 | 0.601 | 0.500 | SL | MLPClassifier |"
-    assert lines[2] == row
-    assert lines[0].startswith(
-        "| Log-loss | rows × columns, classes | logistic regression | MLPClassifier | SL | RIC, on-policy |"
-    )
-    assert len({line.count("|") for line in lines[:-1]}) == 1
-    assert lines[10] == "| **mean log-loss** |  | 0.506 | 0.401 | 0.601 | 0.500 |  |  |"
-    assert lines[11] == "| **mean accuracy (%)** |  | 90.0 | 90.0 | 90.0 | 90.0 |  |  |"
+    half = tool["interval"](list(small))
+    row = "| tae | 1,000 × 7, 2 | 0.500 | 0.500 | 0.506 | 0.500 | 0.601 | 0.500 | 0.500 | "
+    assert lines[2] == f"{row}−0.006 ± {10 * half:.3f} | **−0.101 ± {half:.3f}** |"
+    assert lines[0].startswith("| Log-loss | rows × columns, classes | logistic regression | MLPClassifier |")
+    assert len({line.count("|") for line in lines if line}) == 1
+    assert lines[10].startswith("| **mean log-loss** |  | 0.500 | 0.500 | 0.506 |")
+    assert lines[11].startswith("| **mean ECE (15 bins)** |  | 0.100 |")
+    assert lines[16].endswith("| 90.0 | +0.0 ± 0.0 | +0.0 ± 0.0 |")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 
 from ricnet.data import Dataset
@@ -34,9 +35,9 @@ FEW_ROWS = 5_000
 VERY_FEW_ROWS = 1_000
 """Training rows below which the batch size is chosen so that few rows are left over."""
 LARGE_TABLE = 50_000
-"""Rows from which a table gets larger batches and fewer epochs, and features of a frozen encoder another recipe."""
-MOST_VISITS, MOST_UPDATES, LEAST_EPOCHS = 4_000_000, 8_000, 5
-"""Limits for large tables: rows seen over all epochs (exceeded only by LEAST_EPOCHS), updates, and epochs."""
+"""Rows of a table above which an estimator no longer holds out more of them."""
+MOST_UPDATES = 8_000
+"""Updates of a large table, which limit its batch size from below."""
 MOST_JOINT, MOST_JOINT_OF_A_TABLE = 20, 5
 """Maximum number of classes for joint credit, and for joint credit on tables, which get fewer updates."""
 ROWS_TO_JUDGE = 50
@@ -103,9 +104,13 @@ class Facts:
         return self.classes > MOST_JOINT
 
     @property
+    def reads_words(self) -> bool:
+        return self.text and not self.frozen
+
+    @property
     def is_table(self) -> bool:
-        """Whether the recipe of tables applies: to tables, texts and few features of a frozen encoder."""
-        return not self.side and (self.text or not self.frozen or self.rows < LARGE_TABLE)
+        """Whether the recipe of tables applies: to tables, texts and features of a frozen encoder."""
+        return not self.side
 
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
@@ -255,7 +260,7 @@ def _fast(method: str, facts: Facts, given: Mapping[str, Any], any_data: bool = 
     kind = METHODS[method]
     settings, optimization = _method_settings(kind, facts, given, any_data), _optimization(facts)
     if facts.is_table and hasattr(kind, "horizon"):
-        settings["horizon"] = 5
+        settings |= _table_steps(facts, settings)
     if facts.exits:  # accuracy is noisy on few validation rows, and each exit has another
         optimization = replace(optimization, select="calibrated")
     if issubclass(kind, RIC) and not issubclass(kind, OnPolicy):  # gradients grow like the square of a large ratio
@@ -357,7 +362,7 @@ def following(credit: str, given: Mapping[str, Any], classes: int) -> dict[str, 
 def _network(facts: Facts) -> EncoderOptions:
     """Few images get a small network, and a CPU one that downsamples early, which leaves time for more updates. An
     encoder that the user names keeps its width. A pretrained encoder is followed by the MLP that tables get."""
-    share = 0.5 if facts.few else 1.0
+    share = by_rows(facts.rows, TABLE_WIDTH) if facts.is_table else 0.5 if facts.few else 1.0
     if facts.pretrained or facts.frozen:
         return EncoderOptions(facts.encoder or "custom", share, freeze=facts.frozen)
     if facts.text:
@@ -376,7 +381,7 @@ def _network(facts: Facts) -> EncoderOptions:
 
 def _optimization(facts: Facts) -> Optimization:
     if facts.is_table:
-        return _table(facts)
+        return _texts(facts) if facts.reads_words else _table(facts)
     if facts.few_photographs:
         return _few_images(facts)
     if facts.side > TINY_IMAGE and facts.device == "cpu":
@@ -419,9 +424,7 @@ def _few_rows(facts: Facts) -> Optimization:
 
 def _many_rows(facts: Facts) -> Optimization:
     """Strong weight decay suits image encoders with batch norm: the scale of their weights has no effect on the output,
-    so decay sets the effective learning rate. The MLP after a frozen encoder has no such invariance."""
-    if not facts.side:
-        return Optimization(epochs=120, lr=2e-3, clip=None)
+    so decay sets the effective learning rate."""
     epochs, batch_size = 120, 512
     updates = epochs * (facts.rows // batch_size)
     return Optimization(
@@ -437,31 +440,69 @@ def _many_rows(facts: Facts) -> Optimization:
     )
 
 
-def _table(facts: Facts) -> Optimization:
-    """For tables, texts and few features. Batches of large tables are so large that there are at most MOST_UPDATES
-    updates. From 200,000 to 800,000 rows epochs become fewer, so that training time hardly grows.
+# Tables: each setting is a number of rows → value, between them a straight line in the logarithms of both
 
-    Over-fitting shows first in the confidence, so the epoch is selected by NLL. The average of the weights replaces the
-    end of the learning rate schedule, which a run that stops early does not reach. The values were chosen on eight
-    tables (docs/estimators.md), for large tables on three others (docs/archive/experiments.md). Few features have a
-    lower learning rate: at that of tables the best epoch was the second or third. Texts learn each vector from the few
-    texts that have its word, which strong decay would undo: docs/tutorials/text.md."""
-    small, large = facts.few, facts.rows >= LARGE_TABLE and not facts.text
-    batch_size = min(64 if small else 128, facts.rows)
-    updates = facts.rows // batch_size
-    sparse = facts.text and not (facts.pretrained or facts.frozen)  # most words are in few texts
-    epochs = min(100, max(20, math.ceil((1_000 if small and not sparse else 2_600) / updates)))
-    if large:
-        epochs = min(20, max(LEAST_EPOCHS, round(MOST_VISITS / facts.rows)))
-        batch_size = max(128, math.ceil(epochs * facts.rows / MOST_UPDATES))
+
+TABLE_EPOCHS = {1_000: 100.0, 5_000: 60.0, 20_000: 20.0, 200_000: 20.0, 800_000: 5.0}
+TABLE_BATCH = {2_000: 64.0, 10_000: 128.0}
+TABLE_WIDTH = {2_000: 0.5, 20_000: 1.0}
+TABLE_DECAY = {2_000: 1.0, 10_000: 0.2}
+TABLE_AVERAGE = {2_000: 0.98, 10_000: 0.99}
+TABLE_PATIENCE = {20_000: 15.0, 200_000: 5.0}
+TABLE_STEPS, TABLE_ROLLOUTS = {2_000: 5.0, 8_000: 3.0}, {2_000: 4.0, 8_000: 2.0}
+FEATURES_LR = {2_000: 1e-3, 20_000: 4e-3}
+"""Learning rate for features of a frozen encoder; at that of tables, few features had their best epoch second or
+third."""
+
+
+def by_rows(rows: int, points: Mapping[int, float]) -> float:
+    """Interpolate linearly in the logarithms of rows and values; constant outside the points."""
+    places, values = ([math.log(number) for number in numbers] for numbers in (points, points.values()))
+    return float(f"{math.exp(float(np.interp(math.log(rows), places, values))):.3g}")
+
+
+def _table(facts: Facts) -> Optimization:
+    """For tables, and features of a frozen encoder. Over-fitting shows first in the confidence, so the epoch is
+    selected by NLL. The average of the weights replaces the end of the learning rate schedule, which a run that stops
+    early does not reach. Evidence: docs/archive/experiments.md."""
+    rows = facts.rows
+    epochs = round(by_rows(rows, TABLE_EPOCHS))
+    batch_size = max(round(by_rows(rows, TABLE_BATCH)), math.ceil(epochs * rows / MOST_UPDATES))
     return Optimization(
         epochs=epochs,
+        batch_size=even_batch(rows, batch_size) if rows < VERY_FEW_ROWS else batch_size,
+        lr=by_rows(rows, FEATURES_LR) if facts.frozen else 4e-3,
+        weight_decay=by_rows(rows, TABLE_DECAY),
+        average=by_rows(rows, TABLE_AVERAGE),
+        select="nll",
+        patience=round(by_rows(rows, TABLE_PATIENCE)),
+    )
+
+
+def _table_steps(facts: Facts, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Steps, and roll-outs of methods that sample: fewer with many rows, where the time of an update matters more than
+    its variance. Up to five classes have 2 roll-outs, few features those of their own recipe."""
+    if facts.reads_words:
+        return {"horizon": 5}
+    most = by_rows(facts.rows, TABLE_ROLLOUTS) if facts.frozen or facts.classes > MOST_JOINT_OF_A_TABLE else 2
+    keep = "rollouts" not in settings or facts.exits or (facts.frozen and facts.few)
+    rollouts = {} if keep else {"rollouts": min(settings["rollouts"], round(most))}
+    return {"horizon": round(by_rows(facts.rows, TABLE_STEPS)), **rollouts}
+
+
+def _texts(facts: Facts) -> Optimization:
+    """The vector of a word is learned from the few texts that have it, which takes more updates, and strong decay would
+    undo it (docs/tutorials/text.md). A pretrained encoder that is trained too has no such vectors."""
+    small, sparse = facts.few, not facts.pretrained
+    batch_size = min(64 if small else 128, facts.rows)
+    return Optimization(
+        epochs=min(100, max(20, math.ceil((2_600 if sparse or not small else 1_000) / (facts.rows // batch_size)))),
         batch_size=batch_size,
-        lr=1e-3 if small and facts.frozen else 4e-3,
+        lr=4e-3,
         weight_decay=0.05 if sparse else 1.0 if small else 0.2,
         average=0.98 if small else 0.99,
         select="nll",
-        patience=5 if large else 15,
+        patience=15,
     )
 
 
