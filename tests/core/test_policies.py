@@ -11,7 +11,7 @@ from scipy import integrate, optimize, special, stats
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores
-from ricnet.core.policies import Dirichlet, LogisticNormal, building_with, current, drawing_from
+from ricnet.core.policies import Dirichlet, LogisticNormal, building_with, current, drawing_from, own_log_ratio
 
 
 def dirichlet(alpha: torch.Tensor, epsilon: float = 0.0) -> Dirichlet:
@@ -214,6 +214,29 @@ def test_log_ratio_is_the_difference_of_log_probs_and_exactly_zero_for_the_same_
     double = [Dirichlet(p.log_mu.double(), p.alpha.double()) for p in (new, old)]
     expected = double[0].log_prob(draws.double()) - double[1].log_prob(draws.double())
     torch.testing.assert_close(new.log_ratio(old, draws).double(), expected, rtol=1e-3, atol=2e-2)
+
+
+@given(st.sampled_from([2, 3, 10]), st.integers(0, 1000))
+def test_the_ratio_to_itself_is_zero_with_the_gradient_of_the_density(classes: int, seed: int) -> None:
+    policy = random_policy(classes, seed, concentration=30.0)
+    alpha, labels = policy.alpha.double().requires_grad_(), torch.arange(4) % classes
+    policy, old = Dirichlet(policy.log_mu, alpha), Dirichlet(policy.log_mu, alpha.detach())
+    log_action = policy.sample(torch.Generator().manual_seed(seed))
+    pairs = [
+        (own_log_ratio(policy, log_action), policy.log_ratio(old, log_action)),
+        (policy.own_marginal_log_ratio(log_action, labels), policy.marginal_log_ratio(old, log_action, labels)),
+    ]
+    for ours, theirs in pairs:
+        assert ours.abs().max() == 0
+        torch.testing.assert_close(*(torch.autograd.grad(ratio.sum(), alpha)[0] for ratio in (ours, theirs)))
+
+
+def test_the_ratio_of_another_policy_to_itself_has_the_gradient_of_its_density() -> None:
+    log_mu, variance = torch.randn(4, 3).double().log_softmax(-1).requires_grad_(), torch.ones(4).double()
+    policy, log_action = LogisticNormal(log_mu, variance), torch.randn(4, 3).double().log_softmax(-1)
+    ratio, density = own_log_ratio(policy, log_action), policy.log_prob(log_action)
+    assert ratio.abs().max() == 0
+    torch.testing.assert_close(*(torch.autograd.grad(terms.sum(), log_mu)[0] for terms in (ratio, density)))
 
 
 def test_no_gradient_flows_through_samples_and_gradients_are_finite_at_the_edge() -> None:

@@ -307,7 +307,7 @@ def test_the_expected_objective_is_the_geometric_mixture_of_expected_scores(monk
     model, (inputs, labels) = network(), batch()
     rollout = method.roll_out(model, model.context(inputs))
     monkeypatch.setattr(RIC, "roll_out", lambda *_: rollout)
-    loss, _ = method.loss(model, model, inputs, labels)
+    loss, _ = method.loss(model, copy.deepcopy(model), inputs, labels)
     alpha = rollout.policy.alpha
     score = torch.digamma(alpha[..., range(BATCH), labels]) - torch.digamma(alpha.sum(-1))
     expected = sum(0.2 * 0.8**t * score[t].mean().item() for t in range(5))

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ricnet.nets.refiner import Refiner, gru_cell, gru_sequence
+from ricnet.nets.refiner import Refiner, Trace, at_step, gru_cell, gru_sequence
 
 
 def reference_cell(refiner: Refiner, inputs: int) -> nn.GRUCell:
@@ -32,6 +32,25 @@ def test_replay_takes_the_same_steps_as_thinking_one_by_one() -> None:
     for step, replayed in enumerate(refiner.replay(context, beliefs)):
         thought = refiner.think(context, thought, beliefs[step])
         torch.testing.assert_close(replayed, thought)
+
+
+@pytest.mark.parametrize("contexts", [(), (3,)])
+def test_a_trace_has_the_thoughts_and_the_gradient_of_a_replay(contexts: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    refiner = Refiner(embedding_size=6, classes=4).double()
+    context = torch.randn(*contexts, 5, 18, dtype=torch.float64, requires_grad=True)
+    beliefs = torch.randn(3, 2, 5, 4).double().softmax(-1)
+    beliefs[0] = 1 / 4
+    trace, thought = Trace(refiner), torch.zeros(2, 5, 6).double()
+    with torch.no_grad():
+        for step, belief in enumerate(beliefs):
+            thought = trace.think(at_step(context, step), thought, belief)
+    ours, theirs = trace.thoughts(context), refiner.replay(context, beliefs)
+    torch.testing.assert_close(ours, theirs)
+    weights, given = torch.randn_like(ours), (context, *trace.weights)
+    expected = torch.autograd.grad((theirs * weights).sum(), given)
+    for own, reference in zip(torch.autograd.grad((ours * weights).sum(), given), expected, strict=True):
+        torch.testing.assert_close(own, reference)
 
 
 def test_heads_keep_the_leading_axes() -> None:

@@ -74,12 +74,10 @@ def advantages(rewards: PerStep, values: Float[Tensor, "steps+1 *batch"], gamma:
     bootstrap value.
     """
     deltas = rewards + gamma * values[1:] - values[:-1]
-    estimates = torch.empty_like(deltas)
-    following = torch.zeros_like(deltas[0])
-    for t in reversed(range(len(deltas))):
-        following = deltas[t] + gamma * lam * following
-        estimates[t] = following
-    return estimates
+    estimates = [deltas[-1]]
+    for delta in reversed(deltas[:-1].unbind()):
+        estimates.append(torch.add(delta, estimates[-1], alpha=gamma * lam))
+    return torch.stack(estimates[::-1])
 
 
 def remaining_gain(rewards: PerStep, values: Float[Tensor, "steps+1 *batch"], stops: bool) -> PerStep:

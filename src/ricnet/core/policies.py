@@ -93,6 +93,23 @@ class Dirichlet:
         per_class = (self.alpha - old.alpha) * log_action - (self.alpha.lgamma() - old.alpha.lgamma())
         return per_class.sum(-1) + (self.total.lgamma() - old.total.lgamma())
 
+    def own_log_ratio(self, log_action: Beliefs) -> PerExample:
+        """`log_ratio` to itself: 0, with the gradient ∂log π(a)/∂α_k = log a_k − ψ(α_k) + ψ(Σα)."""
+        with torch.no_grad():
+            score = log_action - self.alpha.digamma() + self.total.digamma().unsqueeze(-1)
+        return _without_value((self.alpha * score).sum(-1))
+
+    def own_marginal_log_ratio(self, log_action: Beliefs, labels: Labels) -> PerExample:
+        """`marginal_log_ratio` to itself: 0, with the gradient of log p(a_y), where β = Σα − α_y."""
+        alpha, total = log_scores(self.alpha, labels), self.total
+        with torch.no_grad():
+            index = labels.expand(log_action.shape[:-1]).unsqueeze(-1)
+            others = log_action.scatter(-1, index, -math.inf).logsumexp(-1)  # log(1 − a_y)
+            beta = self.alpha.scatter(-1, index, 0.0).sum(-1)
+            of_alpha, of_beta = log_scores(log_action, labels) - alpha.digamma(), others - beta.digamma()
+            of_total = of_beta + total.digamma()
+        return _without_value(alpha * (of_alpha - of_beta) + total * of_total)
+
     def marginal_log_ratio(self, old: "Dirichlet", log_action: Beliefs, labels: Labels) -> PerExample:
         """log p(a_y) − log p_old(a_y) of the marginal a_y ~ Beta(α_y, Σα of the other classes), which is summed
         directly, because Σα − α_y would lose precision."""
@@ -163,6 +180,20 @@ def _log_others(log_terms: Beliefs) -> Beliefs:
     before, after = log_terms.logcumsumexp(-1), log_terms.flip(-1).logcumsumexp(-1).flip(-1)
     nothing = torch.full_like(log_terms[..., :1], -math.inf)
     return torch.logaddexp(torch.cat([nothing, before[..., :-1]], -1), torch.cat([after[..., 1:], nothing], -1))
+
+
+def own_log_ratio(policy: SimplexPolicy, log_action: Beliefs) -> PerExample:
+    """log π(a) − log π(a) = 0, with the gradient of log π(a)."""
+    return (
+        policy.own_log_ratio(log_action)
+        if isinstance(policy, Dirichlet)
+        else _without_value(policy.log_prob(log_action))
+    )
+
+
+def _without_value(terms: PerExample) -> PerExample:
+    """0, with the gradient of `terms`."""
+    return terms - terms.detach()
 
 
 @dataclass(frozen=True)

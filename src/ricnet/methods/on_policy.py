@@ -1,18 +1,22 @@
 """RIC on-policy: Algorithm 1 with a snapshot after every update; the default of `ric train`. Not in the paper.
 
-The ratio ρ is always 1, so SPO and PPO both have the plain policy gradient, and the encoder runs once per update
-instead of twice.
+The ratio ρ is always 1, so SPO and PPO both have the plain policy gradient. The encoder runs once per update instead of
+twice, and on a CPU the roll-out carries the gradient, so that it is not replayed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import torch
+
 from ricnet.core import mdp
-from ricnet.core.policies import SimplexPolicy
+from ricnet.core.policies import Dirichlet, SimplexPolicy, own_log_ratio
+from ricnet.distributed import Shard
 from ricnet.errors import require, setting
-from ricnet.methods.method import Labels
-from ricnet.methods.ric import RIC, Estimates, PerStep, Rollout
+from ricnet.methods.method import Inputs, Labels, Loss, Weights
+from ricnet.methods.ric import RIC, Context, Estimates, PerStep, Rollout
+from ricnet.nets.refiner import RecurrentClassifier, Trace
 
 
 @dataclass(frozen=True)
@@ -23,8 +27,7 @@ class OnPolicy(RIC):
     colour: ClassVar[str] = RIC.colour
     search_space: ClassVar[tuple[str, ...]] = ("gae_lambda=0.5..1", "rollouts=2,4,8")
 
-    # Settings of Algorithm 1 that have no effect at ρ = 1 are constants here. ρ − 1 is not 0 but about 1e-6, by
-    # rounding, so the surrogate stays SPO's.
+    # Settings of Algorithm 1 that have no effect at ρ = 1 are constants here.
     least_updates: ClassVar[int] = 1
     updates_per_snapshot: ClassVar[int] = 1  # type: ignore[misc]
     passes_per_snapshot: ClassVar[int] = 1  # type: ignore[misc]
@@ -45,6 +48,52 @@ class OnPolicy(RIC):
             require(self.credit == "joint", "credit", self.credit, f"joint with {expected}")
             rule = f"policy-gradient for {self.name}, which overrides score"
             require(self.rewards_log_score(), "objective", self.objective, rule)
+
+    def loss(
+        self,
+        model: RecurrentClassifier,
+        snapshot: RecurrentClassifier,
+        inputs: Inputs,
+        labels: Labels,
+        weights: Weights = None,
+        *,
+        shard: Shard | None = None,
+    ) -> Loss:
+        """`RIC.loss` without the replay. On a GPU, where the recorded update is faster that way, it is replayed."""
+        if inputs.is_cuda or snapshot is not model:
+            return super().loss(model, snapshot, inputs, labels, weights, shard=shard)
+        rollout = self.roll_out_with_gradient(model, model.context(inputs), shard)  # line 6
+        with torch.no_grad():
+            estimates = self.estimate_advantages(rollout, labels, weights)  # line 7
+        assert rollout.heads is not None
+        loss, metrics = self.actor_critic_loss(rollout.heads, rollout, estimates, labels, weights)  # line 8
+        return loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
+
+    def roll_out_with_gradient(self, model: RecurrentClassifier, context: Context, shard: Shard | None) -> Rollout:
+        """`RIC.roll_out`, with policy and heads that have the gradient of `RIC.replay`."""
+        trace, weights = Trace(model.refiner), model.refiner.head_weights()
+        with torch.no_grad():
+            states, log_actions, _ = self.walk(model, trace, weights, context, shard)
+        thoughts = trace.thoughts(context)
+        heads = model.refiner.heads(thoughts, weights)
+        with torch.no_grad():
+            values = model.rollout_values(context, states, heads, weights)
+        if model.has_exits:
+            beliefs = torch.stack([belief for _, belief in states[:-1]])
+            heads = heads._replace(value=model.replayed_values(heads, thoughts, beliefs))
+        costs = model.step_costs if model.has_exits else None
+        return Rollout(torch.stack(log_actions), self.policy(heads), values, costs, shard, heads)
+
+    def log_ratio(self, policy: SimplexPolicy, rollout: Rollout) -> PerStep:
+        """0, with the gradient of log π_θ; about 1e-6 after a replay, by rounding."""
+        if rollout.heads is None:
+            return super().log_ratio(policy, rollout)
+        return own_log_ratio(policy, rollout.log_actions)
+
+    def marginal_log_ratio(self, policy: Dirichlet, rollout: Rollout, labels: Labels) -> PerStep:
+        if rollout.heads is None:
+            return super().marginal_log_ratio(policy, rollout, labels)
+        return policy.own_marginal_log_ratio(rollout.log_actions, labels)
 
     def surrogate(self, ratio: PerStep, advantages: PerStep) -> PerStep:
         return mdp.spo(ratio, advantages, OnPolicy.epsilon)

@@ -19,7 +19,7 @@ from ricnet.distributed import Shard
 from ricnet.errors import require, setting
 from ricnet.methods.agent import Agent
 from ricnet.methods.method import Batch, Inputs, Labels, Loss, Metrics, Weights, accuracy, weighted_mean
-from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner, at_step
+from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner, State, Trace, at_step
 
 PerStep = Float[Tensor, "steps rollouts batch"]
 Context = Float[Tensor, "*steps batch gates"]
@@ -38,6 +38,8 @@ class Rollout(NamedTuple):
     """With exits, the share of the network's compute of each step."""
     shard: Shard | None = None
     """With several processes, the rows of this one."""
+    heads: Heads | None = None
+    """On-policy: π_θ(· | s_t) and V_φ(s_t) with gradient, so that no replay is needed; `policy` has it too."""
 
     def take(self, rows: slice) -> "Rollout":
         return Rollout(self.log_actions[:, :, rows], self.policy.take(rows), self.values[:, :, rows], self.costs)
@@ -138,23 +140,35 @@ class RIC(Agent):
 
     @torch.no_grad()
     def roll_out(self, model: RecurrentClassifier, context: Context, shard: Shard | None = None) -> Rollout:
-        refiner, weights, generator = model.refiner, model.refiner.head_weights(), current()
+        weights = model.refiner.head_weights()
+        states, log_actions, outputs = self.walk(model, model.refiner, weights, context, shard)
+        all_heads = Heads(*(torch.stack(head) for head in zip(*outputs, strict=True)))
+        values = model.rollout_values(context, states, all_heads, weights)  # V_old(s_1) … V_old(s_{T+1})
+        costs = model.step_costs if model.has_exits else None
+        return Rollout(torch.stack(log_actions), self.policy(all_heads), values, costs, shard)
+
+    def walk(
+        self,
+        model: RecurrentClassifier,
+        refiner: Refiner | Trace,
+        weights: HeadWeights,
+        context: Context,
+        shard: Shard | None,
+    ) -> tuple[list[State], list[Tensor], list[list[Tensor]]]:
+        """T steps: the T + 1 states, log a_1 … log a_T, and the heads of each step."""
         thought, belief = (start.repeat(self.rollouts, 1, 1) for start in model.initial_state(context))  # τ_0, a_0
-        states, log_actions, outputs = [(thought, belief)], [], []
+        states, log_actions, outputs, generator = [(thought, belief)], [], [], current()
         for time in range(self.horizon):
             x = at_step(context, time)
             thought, belief, log_action, *heads = self.explore(refiner, weights, x, thought, belief, shard, generator)
             states.append((thought, belief))
             log_actions.append(log_action)
             outputs.append(heads)
-        all_heads = Heads(*(torch.stack(head) for head in zip(*outputs, strict=True)))
-        values = model.rollout_values(context, states, all_heads, weights)  # V_old(s_1) … V_old(s_{T+1})
-        costs = model.step_costs if model.has_exits else None
-        return Rollout(torch.stack(log_actions), self.policy(all_heads), values, costs, shard)
+        return states, log_actions, outputs
 
     def explore(
         self,
-        refiner: Refiner,
+        refiner: Refiner | Trace,
         weights: HeadWeights,
         context: Float[Tensor, "batch gates"],
         thought: Float[Tensor, "rollouts batch size"],
@@ -190,14 +204,18 @@ class RIC(Agent):
     def actor_critic_loss(
         self, heads: Heads, rollout: Rollout, estimates: Estimates, labels: Labels, weights: Weights = None
     ) -> Loss:
-        policy = self.policy(heads)
-        log_ratio = self._clamped(policy.log_ratio(rollout.policy, rollout.log_actions))  # log ρ
+        policy = rollout.policy if rollout.heads is heads else self.policy(heads)
+        log_ratio = self.log_ratio(policy, rollout)
         surrogate = self.weighted_surrogate(policy, log_ratio.exp(), rollout, estimates, labels)
         policy_loss = -weighted_mean(surrogate, weights)  # −E[L_SPO]
         value_loss = weighted_mean((heads.value - estimates.targets).square(), weights)  # ‖V − R̂‖²
         with torch.no_grad():
             metrics = self.metrics(heads, policy, log_ratio, estimates, labels)
         return policy_loss + self.value_coef * value_loss, metrics | {"value_loss": value_loss.detach()}
+
+    def log_ratio(self, policy: SimplexPolicy, rollout: Rollout) -> PerStep:
+        """log ρ = log π_θ(a_t | s_t) − log π_old(a_t | s_t)."""
+        return self._clamped(policy.log_ratio(rollout.policy, rollout.log_actions))
 
     def surrogate(self, ratio: PerStep, advantages: PerStep) -> PerStep:
         """L_SPO = Â ρ − |Â| (ρ − 1)² / 2ε, or PPO's clipped surrogate. Override it for another objective."""
@@ -305,11 +323,10 @@ class RIC(Agent):
         """Marginal credit: the surrogate of log a_{t,y} with the ratio of the marginal density of a_{t,y}, a Beta.
         Given a_{t,y}, the score function of the other classes has mean 0, so leaving it out only removes noise."""
         assert isinstance(policy, Dirichlet)
-        assert isinstance(rollout.policy, Dirichlet)
         assert estimates.own_advantages is not None
         if mdp.is_soft(labels):
             return self._soft_step_gain(policy, rollout, estimates, labels)
-        ratio = self._clamped(policy.marginal_log_ratio(rollout.policy, rollout.log_actions, labels)).exp()
+        ratio = self.marginal_log_ratio(policy, rollout, labels).exp()
         return self.surrogate(ratio, estimates.own_advantages)
 
     def _soft_step_gain(self, policy: Dirichlet, rollout: Rollout, estimates: Estimates, labels: Labels) -> PerStep:
@@ -319,6 +336,10 @@ class RIC(Agent):
         ratios = self._clamped(policy.marginal_log_ratios(rollout.policy, rollout.log_actions).flatten(2)).exp()
         own = estimates.reward_coefficient[..., None] * (rollout.log_actions - rollout.policy.expected_log())
         return mdp.log_scores(self.surrogate(ratios, own.flatten(2)).view_as(own), labels)
+
+    def marginal_log_ratio(self, policy: Dirichlet, rollout: Rollout, labels: Labels) -> PerStep:
+        assert isinstance(rollout.policy, Dirichlet)
+        return self._clamped(policy.marginal_log_ratio(rollout.policy, rollout.log_actions, labels))
 
     # Gradient accumulation
 
