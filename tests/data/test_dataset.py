@@ -14,6 +14,7 @@ from ricnet.data.dataset import (
     Parts,
     balanced,
     copies_note,
+    divisible,
     flip_labels,
     small_crops,
     split_off,
@@ -115,11 +116,12 @@ def test_evaluated_data_is_not_split() -> None:
 
 
 @pytest.mark.parametrize(("counts", "can"), [([3, 3], True), ([4, 2], False), ([5, 3, 0], False), ([9], False)])
-def test_each_class_needs_a_row_for_every_split(counts: list[int], can: bool) -> None:
+def test_rows_are_divisible_where_dividing_them_works(counts: list[int], can: bool) -> None:
     labels, names = (
         torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts)),
         tuple("abc"[: len(counts)]),
     )
+    assert divisible(labels, names) == can
     few = [f"{name!r} ({count})" for name, count in zip(names, counts, strict=True) if count < 3]
     with nullcontext() if can else refusal("it", *few):
         Parts(Split(labels[:, None].float(), labels), names).dataset("it", 0.1)

@@ -193,6 +193,11 @@ def class_counts(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> dict
     return dict(zip(class_names, torch.bincount(labels, minlength=len(class_names)).tolist(), strict=True))
 
 
+def divisible(labels: Int64[Tensor, "n"], class_names: Sequence[str], splits: int = 3) -> bool:
+    """Whether there are several classes, each with a row for every split."""
+    return len(class_names) > 1 and min(class_counts(labels, class_names).values()) >= splits
+
+
 def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple[str, ...]:
     """A note if class sizes differ so much that accuracy alone misleads."""
     counts = class_counts(labels, class_names)

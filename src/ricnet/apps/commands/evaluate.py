@@ -1,7 +1,6 @@
 """`ric evaluate`: scores a trained run on its own data or on other data, with confusions by class."""
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ricnet.apps.commands.decisions import decide, open_model, sentences
 from ricnet.apps.commands.options import Evaluate
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.data.dataset import altered
+from ricnet.data.dataset import altered, divisible
 from ricnet.data.inputs import wanted
 from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed
@@ -117,12 +116,13 @@ def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out
     if config.final_fit:  # its validation rows are training rows
         counts = [(name, n) for name, n in counts if name != "val"]
     learned = sum(n for name, n in counts if isinstance(n, int) and (name != "test" or config.test is None))
-    if not len(whole.train) and (config.train_fraction < 1 or len(whole.test) == learned):
-        with suppress(RicnetError):  # too few rows to be split
-            divided = load_data(data, **how, **held_out)
-            trained_on = altered(divided, config.train_fraction, config.label_noise, config.final_fit)
-            if fingerprint(trained_on) == known.get("fingerprint"):
-                return divided
+    as_many = not len(whole.train) and (config.train_fraction < 1 or len(whole.test) == learned)
+    cuts_test = config.test is None and config.test_fraction != 0
+    if as_many and divisible(whole.test.labels, whole.class_names, 2 + cuts_test):
+        divided = load_data(data, **how, **held_out)
+        trained_on = altered(divided, config.train_fraction, config.label_noise, config.final_fit)
+        if fingerprint(trained_on) == known.get("fingerprint"):
+            return divided
     return whole
 
 
