@@ -137,7 +137,7 @@ def test_an_exported_file_takes_token_ids(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "model.onnx"
     done = subprocess.run([sys.executable, "-m", "ricnet", "export", run, "--out", out], capture_output=True, text=True)
     assert done.stderr == ""
-    assert "token ids a text (int32)" in done.stdout
+    assert "token ids for each text (int32)" in done.stdout
     ids = np.zeros((1, *ricnet.load(run).input_shape), np.int32)
     ids[0, 0] = zlib.crc32(b"dull") & 0x7FFFFFFF
     probabilities, _ = runtime.InferenceSession(out).run(None, {"input": ids})
