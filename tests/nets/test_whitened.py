@@ -1,10 +1,14 @@
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+import ricnet
 from refusals import refusal
+from ricnet.data import Dataset, Split
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.nets.whitened import EPSILON, SCALE, Block, Whitened, Whitening
@@ -93,3 +97,27 @@ def test_it_is_fitted_with_the_normalisation_and_kept_as_state() -> None:
 def test_inputs_that_are_too_small_are_refused(shape: tuple[int, ...]) -> None:
     with refusal("encoder", "whitened"):
         build_encoder(EncoderOptions("whitened"), shape)
+
+
+@pytest.mark.parametrize("exits", ["none", "stage"])
+def test_it_learns_textures_and_is_loaded_with_its_whitening(exits: str, tmp_path: Path) -> None:
+    """Horizontal and vertical stripes in noise, at random phases."""
+    generator, labels = torch.Generator().manual_seed(0), torch.arange(240) % 2
+    phases = torch.randint(0, 4, (240, 1, 1, 1), generator=generator)
+    stripes = ((torch.arange(16).view(1, 1, 1, 16) + phases) % 4 < 2).float().expand(-1, 3, 16, -1)
+    images = torch.where(labels.view(-1, 1, 1, 1) == 1, stripes, stripes.mT)
+    noisy = 60 + 60 * images + 40 * torch.randn(images.shape, generator=generator)
+    rows = Split(noisy.clamp(0, 255).to(torch.uint8), labels)
+    data = Dataset("stripes", rows.take(torch.arange(160)), *(rows.take(torch.arange(160, 240)),) * 2, ("a", "b"))
+    how: dict[str, Any] = {"encoder": "whitened", "width": 0.1, "optimizer": "muon", "average": 0.0, "exits": exits}
+    model = ricnet.train(
+        data, method="supervised", epochs=6, batch_size=32, lr=0.02, out=tmp_path, device="cpu", baselines=False, **how
+    )
+    assert (model.predict_proba(data.test.inputs).argmax(1) == data.test.labels.numpy()).mean() > 0.9
+    again = ricnet.load(tmp_path)
+    assert torch.equal(whitening(again).weight, whitening(model).weight)
+    assert not torch.equal(whitening(again).weight, Whitening(3).weight)
+
+
+def whitening(model: ricnet.Classifier) -> Whitening:
+    return next(part for part in model.model.modules() if isinstance(part, Whitening))
