@@ -204,7 +204,7 @@ def test_the_default_encoder_is_the_presets_and_settings_reach_the_run() -> None
         ricnet.SupervisedClassifier(epochs=1, **changes).fit(X, Y).classifier_.config
         for changes in ({}, {"width": 0.7}, {"preset": "paper"})
     )
-    assert (plain.network.width, plain.optimization.batch_size, plain.optimization.epochs) == (0.5, 64, 1)
+    assert (plain.network.width, plain.optimization.batch_size, plain.optimization.epochs) == (0.5, 50, 1)
     assert wide.network.width == 0.7
     assert (paper.optimization.lr, paper.network.width) == (3e-4, 1.0)
 

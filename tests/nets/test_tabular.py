@@ -129,7 +129,7 @@ def test_tables_only() -> None:
         build_encoder(EncoderOptions("tabular"), (3, 8, 8))
 
 
-def test_a_wide_table_is_learned_from_its_few_columns(tmp_path: Path) -> None:
+def test_a_wide_table_is_learned_from_its_few_columns() -> None:
     """The MLP learns the noise by heart."""
     table, labels = noisy(1_600, 300, 10)
     x, y = table.numpy(), labels.numpy()
@@ -137,7 +137,7 @@ def test_a_wide_table_is_learned_from_its_few_columns(tmp_path: Path) -> None:
     for name in ("auto", "mlp"):
         model = ricnet.SupervisedClassifier(encoder=name, epochs=8, random_state=0, device="cpu").fit(x[:800], y[:800])
         scores[name] = model.score(x[800:], y[800:])
-    assert scores["auto"] > scores["mlp"] + 0.05
+    assert scores["auto"] > scores["mlp"] + 0.02
 
 
 def test_a_run_folder_and_an_onnx_file_have_the_same_columns(tmp_path: Path) -> None:

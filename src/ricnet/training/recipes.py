@@ -457,8 +457,8 @@ third."""
 
 def by_rows(rows: int, points: Mapping[int, float]) -> float:
     """Interpolate linearly in the logarithms of rows and values; constant outside the points."""
-    places, values = ([math.log(number) for number in numbers] for numbers in (points, points.values()))
-    return float(f"{math.exp(float(np.interp(math.log(rows), places, values))):.3g}")
+    counts, values = ([math.log(number) for number in numbers] for numbers in (points, points.values()))
+    return float(f"{math.exp(float(np.interp(math.log(rows), counts, values))):.3g}")
 
 
 def _table(facts: Facts) -> Optimization:
