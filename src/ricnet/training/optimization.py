@@ -171,7 +171,7 @@ def clip_gradient(parameters: Sequence[nn.Parameter], limit: float | None) -> Fl
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients or gradients[0].is_cuda:
         return nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     if limit is not None and norm > limit:
         torch._foreach_mul_(gradients, limit / (norm + 1e-6))
     return norm
