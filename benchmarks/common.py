@@ -31,6 +31,7 @@ ROWS = 6_144
 """So many that the preset `fast` has its settings for large data sets."""
 
 Row = Mapping[str, str | int | float | None]
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -62,23 +63,29 @@ def scale_for(device: torch.device) -> Scale:
 
 
 def take_turns(
-    candidates: Mapping[str, Callable[[], object]], device: torch.device, turns: int, calls: int = 1
+    candidates: Mapping[str, Callable[[], object]],
+    device: torch.device,
+    turns: int,
+    calls: int = 1,
+    clock: Clock | None = None,
 ) -> dict[str, float]:
     """Median seconds of one call of each candidate; the first turn is not counted."""
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(1 + turns):
         for name, candidate in candidates.items():
-            times[name].append(_seconds(candidate, device, calls))
+            times[name].append(seconds_of(candidate, device, calls, clock))
     return {name: statistics.median(taken[1:]) for name, taken in times.items()}
 
 
-def _seconds(candidate: Callable[[], object], device: torch.device, calls: int) -> float:
+def seconds_of(candidate: Callable[[], object], device: torch.device, calls: int, clock: Clock | None = None) -> float:
+    """Mean seconds of a call, by the wall clock unless another is given."""
+    clock = clock or time.perf_counter
     synchronize(device)
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         candidate()
     synchronize(device)
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
 def synchronize(device: torch.device) -> None:
@@ -93,6 +100,13 @@ def random_images(side: int, classes: int = 10) -> Dataset:
     few = train.take(torch.arange(8))
     names = tuple(f"class {k}" for k in range(classes))
     return Dataset("random images", train, few, few, names, Augmentation(crop_padding=4, flip=True))
+
+
+@cache
+def random_table(rows: int, classes: int, columns: int = 16) -> Dataset:
+    train = Split(torch.randn(rows, columns), torch.randint(classes, (rows,)))
+    few = train.take(torch.arange(8))
+    return Dataset("random table", train, few, few, tuple(f"class {k}" for k in range(classes)))
 
 
 def make_trainer(method: str, dataset: Dataset, device: torch.device, **settings: Any) -> Trainer:

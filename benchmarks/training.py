@@ -1,13 +1,15 @@
 """The cost of an update: each method, eager, compiled and as a CUDA graph.
 
     python benchmarks/training.py [--json FILE]
+    python benchmarks/training.py --tables [--json FILE]
 
 `× SL` is the time relative to supervised learning that runs the same way. `of peak` is the FLOP/s of an update (matrix
 products and convolutions, forward and backward) relative to those of a large matrix product on this device in the same
-run (bf16 on a GPU, float32 on a CPU).
+run (bf16 on a GPU, float32 on a CPU). `--tables` measures tables instead, by the recipes of `fast`, in CPU seconds.
 """
 
 import copy
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ from common import (
     peak_gigabytes,
     publish,
     random_images,
+    random_table,
     scale_for,
     take_turns,
 )
@@ -46,6 +49,18 @@ WAYS: dict[str, dict[str, Any]] = {
 IN_EVERY_WAY = ("supervised", "ric")
 """Systems that run in all ways; the others only in the fastest."""
 PRODUCT = "a large product"
+
+
+TABLES = {
+    "4,500 rows, 3 classes": (4_500, 3),
+    "4,500 rows, 10 classes": (4_500, 10),
+    "20,000 rows, 10 classes": (20_000, 10),
+    "60,000 rows, 10 classes": (60_000, 10),
+    "20,000 rows, 1,000 classes": (20_000, 1_000),
+}
+TABLE_METHODS = ("supervised", "ric-on-policy", "ric-closed-form", "ric")
+TABLE_TURNS, TABLE_UPDATES = 9, 10
+"""Turns, and updates per turn, so that one of them has diagnostics."""
 
 
 class Candidate(NamedTuple):
@@ -98,6 +113,31 @@ def flops_per_image(trainer: Trainer, dataset: Dataset) -> float:
     return counter.get_total_flops() / 2
 
 
+def measure_tables(device: torch.device) -> list[Row]:
+    return [row for table in TABLES for row in measure_table(table, device)]
+
+
+def measure_table(table: str, device: torch.device) -> list[Row]:
+    trainers = {method: table_trainer(table, method, device) for method in TABLE_METHODS}
+    turns = {method: trainer._step for method, trainer in trainers.items()}
+    seconds = take_turns(turns, device, TABLE_TURNS, TABLE_UPDATES, time.process_time)
+    return [
+        {"table": table, "method": method, **recipe(trainer)}
+        | {"CPU ms": 1000 * seconds[method], "× SL": seconds[method] / seconds["supervised"]}
+        for method, trainer in trainers.items()
+    ]
+
+
+def table_trainer(table: str, method: str, device: torch.device) -> Trainer:
+    return make_trainer(method, random_table(*TABLES[table]), device)
+
+
+def recipe(trainer: Trainer) -> dict[str, int | float]:
+    """What the cost depends on."""
+    steps, rollouts = (getattr(trainer.config.method, name, 1) for name in ("horizon", "rollouts"))
+    return {"batch": trainer.batch_size, "width": trainer.config.network.width, "T": steps, "roll-outs": rollouts}
+
+
 def large_product(device: torch.device) -> tuple[Callable[[], object], int]:
     """A matrix product that uses the device fully, and its FLOPs."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
@@ -106,8 +146,14 @@ def large_product(device: torch.device) -> tuple[Callable[[], object], int]:
 
 
 def main() -> None:
-    options = argument_parser(__doc__).parse_args()
+    parser = argument_parser(__doc__)
+    parser.add_argument("--tables", action="store_true", help="measure tables instead of images")
+    options = parser.parse_args()
     device, scale = options.device, scale_for(options.device)
+    if options.tables:
+        notes = [f"CPU time, medians over {TABLE_TURNS} turns of {TABLE_UPDATES} updates."]
+        publish("An update of a table", measure_tables(device), notes, device, options.json)
+        return
     rows = measure(device, scale)
     notes = ["ric: T = 20, 2 roll-outs, a snapshot every 10 updates; on-policy: the network itself."]
     if device.type != "cuda":

@@ -1,10 +1,11 @@
 """The cost of an update in two versions of the code.
 
-    python benchmarks/versions.py OTHER [--device DEVICE] [--json FILE]
+    python benchmarks/versions.py OTHER [--tables] [--device DEVICE] [--json FILE]
 
 OTHER is a checkout of another commit (`git worktree add ../before COMMIT`). Each version runs in its own process and
 builds its trainers by its own `benchmarks/training.py`. The two take turns, so that noise affects both; `ratio` is the
-median over the turns of this version's time divided by the other's.
+median over the turns of this version's time divided by the other's. `--tables` measures the tables of this version's
+`training.py` in CPU seconds, all methods in turns; `× SL` is relative to supervised learning of the same version.
 """
 
 import argparse
@@ -13,12 +14,13 @@ import statistics
 import subprocess
 import sys
 import time
+from operator import truediv
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
 
-from common import Row, argument_parser, publish, random_images, scale_for, synchronize
+from common import Row, argument_parser, publish, random_images, scale_for, seconds_of
 
 HERE = Path(__file__).resolve().parents[1]
 TURNS = 15
@@ -29,47 +31,77 @@ Worker: TypeAlias = "subprocess.Popen[str]"
 def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("other", type=Path, help="checkout of the version to compare with")
+    parser.add_argument("--tables", action="store_true", help="measure tables instead of images")
     parser.add_argument("--work", metavar="SYSTEM", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    device = options.device
+    device, other = options.device, options.other.resolve()
     if options.work:
-        work(options.work, device)
+        (work_on_table if options.tables else work)(options.work, device)
+        return
+    notes = [f"Medians over {TURNS} turns; with a ratio above 1 this version is slower."]
+    if options.tables:
+        publish("An update of a table in two versions", measure_tables(other, device), notes, device, options.json)
         return
     from training import SYSTEMS
 
-    rows = measure(list(SYSTEMS), options.other.resolve(), device)
-    notes = [f"Medians over {TURNS} turns; with a ratio above 1 this version is slower."]
+    rows = [compare(system, *times) for system, times in measure(list(SYSTEMS), other, device, together=False).items()]
     publish(f"An update in two versions: {scale_for(device)}", rows, notes, device, options.json)
 
 
-def measure(systems: list[str], other: Path, device: torch.device) -> list[Row]:
-    pairs = {system: (start(HERE, system, device), start(other, system, device)) for system in systems}
+Times = tuple[list[float], list[float]]
+"""Seconds of an update in each turn, of this version and of the other."""
+
+
+def measure(
+    systems: list[str], other: Path, device: torch.device, together: bool, tables: bool = False
+) -> dict[str, Times]:
+    """The versions take turns for each system; if `together`, the systems take turns too."""
+    pairs = {system: [start(tree, system, device, tables) for tree in (HERE, other)] for system in systems}
     processes = [process for pair in pairs.values() for process in pair]
     try:
         for process in processes:  # the first turn compiles and records, all processes at once
             ask(process)
         for process in processes:
             answer(process)
-        return [compare(system, *pair) for system, pair in pairs.items()]
+        times: dict[str, Times] = {system: ([], []) for system in systems}
+        order = list(systems) * TURNS if together else [system for system in systems for _ in range(TURNS)]
+        for system in order:
+            for process, taken in zip(pairs[system], times[system], strict=True):
+                taken.append(turn(process))
+        return times
     finally:
         for process in processes:
             process.kill()
 
 
-def compare(system: str, this: Worker, other: Worker) -> Row:
-    times = [(turn(this), turn(other)) for _ in range(TURNS)]
+def compare(system: str, this: list[float], other: list[float]) -> Row:
     return {
         "method": system,
-        "this ms": 1000 * statistics.median(first for first, _ in times),
-        "other ms": 1000 * statistics.median(second for _, second in times),
-        "ratio": statistics.median(first / second for first, second in times),
+        "this ms": 1000 * statistics.median(this),
+        "other ms": 1000 * statistics.median(other),
+        "ratio": statistics.median(map(truediv, this, other)),
     }
 
 
-def start(tree: Path, system: str, device: torch.device) -> Worker:
-    paths = [str(tree / "src"), str(tree / "benchmarks"), os.environ.get("PYTHONPATH", "")]
+def measure_tables(other: Path, device: torch.device) -> list[Row]:
+    from training import TABLE_METHODS, TABLES
+
+    rows: list[Row] = []
+    for table in TABLES:
+        times = measure([f"{table}: {method}" for method in TABLE_METHODS], other, device, True, tables=True)
+        supervised, *_ = times.values()
+        for system, taken in times.items():
+            of_sl = [statistics.median(map(truediv, own, sl)) for own, sl in zip(taken, supervised, strict=True)]
+            rows.append(compare(system, *taken) | dict(zip(("× SL, this", "× SL, other"), of_sl, strict=True)))
+    return rows
+
+
+def start(tree: Path, system: str, device: torch.device, tables: bool) -> Worker:
+    benchmarks = (HERE if tables else tree) / "benchmarks"
+    paths = [str(tree / "src"), str(benchmarks), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-P", __file__, str(tree), "--work", system, "--device", str(device)]
+    command += ["--tables"] if tables else []
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -101,12 +133,15 @@ def work(system: str, device: torch.device) -> None:
     way = list(WAYS)[-1] if device.type == "cuda" else "eager"
     trainer = build(Candidate(system, way), random_images(scale.side), device, scale)
     for _ in sys.stdin:
-        synchronize(device)
-        start_time = time.perf_counter()
-        for _ in range(scale.calls):
-            trainer._step()
-        synchronize(device)
-        print((time.perf_counter() - start_time) / scale.calls, flush=True)
+        print(seconds_of(trainer._step, device, scale.calls), flush=True)
+
+
+def work_on_table(system: str, device: torch.device) -> None:
+    from training import TABLE_UPDATES, table_trainer
+
+    trainer = table_trainer(*system.split(": "), device)
+    for _ in sys.stdin:
+        print(seconds_of(trainer._step, device, TABLE_UPDATES, time.process_time), flush=True)
 
 
 if __name__ == "__main__":

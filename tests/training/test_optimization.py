@@ -1,6 +1,7 @@
 """Gradients of a minibatch in parts (over processes: test_distributed.py), optimizers and learning rates."""
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from ricnet.models.config import Optimization
 from ricnet.models.run import RunFolder
 from ricnet.nets.backbone import Backbone
 from ricnet.training.optimization import (
+    clip_gradient,
     compiles,
     make_optimizer,
     rate_factor,
@@ -140,11 +142,11 @@ def test_a_state_saved_on_a_gpu_is_restored_with_the_settings_of_a_cpu() -> None
     optimizer.step()
     saved = copy.deepcopy(optimizer.state_dict())
     for group in saved["param_groups"]:
-        group.update(capturable=True, fused=True, lr=torch.tensor(3.0))
+        group.update(capturable=True, lr=torch.tensor(3.0))
     other = make_optimizer(model, Optimization(), CPU)
     restore_optimizer(other, saved)
     other.step()
-    assert not any(group["capturable"] or group["fused"] for group in other.param_groups)
+    assert not any(group["capturable"] for group in other.param_groups)
     assert {group["lr"] for group in other.param_groups} == {Optimization().lr}
 
 
@@ -174,3 +176,16 @@ def test_compiled_training_is_the_same_and_leaves_evaluation_alone(
     trained(dataset, tmp_path / "on", "ric-on-policy", compile="on")
     assert_same_weights(tmp_path / "on", finished("ric-on-policy").path)
     assert len(calls) == 9 * (1 + 3 + 2)  # encoder, steps, advantages and loss of each update; no evaluation
+
+
+@pytest.mark.parametrize("limit", [1e-3, 1e3, None])
+def test_a_clipped_gradient_is_torchs(limit: float | None) -> None:
+    ours, theirs = ([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, 2))] for _ in range(2))
+    unused = nn.Parameter(torch.ones(1))
+    for parameters in (ours, theirs):
+        for parameter in parameters:
+            parameter.grad = torch.arange(parameter.numel()).view_as(parameter).float()
+    norm = clip_gradient([*ours, unused], limit)
+    torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(theirs, math.inf if limit is None else limit))
+    for own, reference in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(own.grad, reference.grad)

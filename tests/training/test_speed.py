@@ -4,18 +4,23 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from problems import CPU, assert_same_weights, configured
-from ricnet.data import Dataset
-from ricnet.methods import Supervised
+from ricnet.data import Dataset, Split
+from ricnet.methods import OnPolicy, Supervised
 from ricnet.models.run import RunFolder
 from ricnet.training import speed
 from ricnet.training.api import run
+from ricnet.training.recipes import configure
 from ricnet.training.speed import Feed, compile_method
+from ricnet.training.trainer import Trainer
 
 SCRIPT = """
 import functools
@@ -144,3 +149,25 @@ def test_training_does_not_depend_on_where_the_data_lies(
     monkeypatch.setattr(speed, "fits", lambda *_: False)
     run(configured(dataset), dataset, RunFolder(tmp_path), CPU)
     assert_same_weights(tmp_path, finished("ric-on-policy").path)
+
+
+@pytest.mark.parametrize(
+    ("updates", "expected"), [(1, 0.0), (10, 0.0), (11, 10 / 11), (25, (0 + 10 * 10 + 5 * 20) / 25)]
+)
+def test_rare_diagnostics_stand_for_the_updates_up_to_the_next(updates: int, expected: float) -> None:
+    """The diagnostic of an update is its number, so that the mean shows which updates were measured."""
+
+    class Numbered(OnPolicy):
+        def metrics(self, *inputs: Any) -> dict[str, Tensor]:
+            return {"number": torch.tensor(float(learner.update))}
+
+    labels = torch.arange(4 * updates) % 3
+    split = Split(torch.randn(len(labels), 2), labels)
+    dataset = Dataset("numbers", split, split, split, ("a", "b", "c"))
+    config = configure(dataset, "ric-on-policy", "fast", torch.device("cpu"), batch_size=4, horizon=1)
+    numbered = Numbered(**vars(config.method))
+    learner = Trainer(replace(config, method=numbered), dataset, None, torch.device("cpu"))
+    for _ in range(updates):
+        learner._step()
+    assert float(learner.sums["number"]) / updates == pytest.approx(expected)
+    assert len(learner.sums) == 5  # loss, number, value_loss, classifier_norm, gradient_norm

@@ -62,6 +62,7 @@ class OnPolicy(RIC):
         """`RIC.loss` without the replay. On a GPU, where the recorded update is faster that way, it is replayed."""
         if inputs.is_cuda or snapshot is not model:
             return super().loss(model, snapshot, inputs, labels, weights, shard=shard)
+        labels = self.smooth(labels, model)
         rollout = self.roll_out_with_gradient(model, model.context(inputs), shard)  # line 6
         with torch.no_grad():
             estimates = self.estimate_advantages(rollout, labels, weights)  # line 7

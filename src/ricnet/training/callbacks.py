@@ -76,6 +76,7 @@ class Averaging(Callback):
         self.model, self.decay = model, decay
         self.network = copy.deepcopy(model).requires_grad_(False) if decay else model
         self.updates = torch.zeros((), device=next(model.parameters()).device)
+        self.pair = learned(self.network), learned(model)
 
     @torch.no_grad()
     def follow(self) -> None:
@@ -85,8 +86,11 @@ class Averaging(Callback):
             return
         self.updates.add_(1)
         share = (9 / (9 + self.updates)).clamp(min=1 - self.decay)
-        average = learned(self.network)
-        way = torch._foreach_sub(learned(self.model), average)
+        average, weights = self.pair
+        if not share.is_cuda:
+            torch._foreach_lerp_(average, weights, float(share))
+            return
+        way = torch._foreach_sub(weights, average)
         torch._foreach_mul_(way, share)
         torch._foreach_add_(average, way)
 

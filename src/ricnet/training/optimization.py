@@ -3,7 +3,7 @@ learning rate; compiled, and on a GPU recorded as a CUDA graph, with the same re
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +135,8 @@ def rate_factor(update: int, total: int, warmup: int, schedule: str, end: float 
 def make_optimizer(model: nn.Module, settings: Optimization, device: torch.device) -> torch.optim.Optimizer:
     """AdamW does not decay biases and normalisation; Adam and SGD decay everything, as in the paper.
 
-    On a GPU the rate is a tensor there, so that a recorded update can be replayed at another rate.
+    All are fused, one call for all parameters. On a GPU the rate is a tensor there, so that a recorded update can be
+    replayed at another rate.
     """
     on_gpu = device.type == "cuda"
     decay = settings.weight_decay
@@ -145,10 +146,10 @@ def make_optimizer(model: nn.Module, settings: Optimization, device: torch.devic
         return Muon(groups, rate, settings.momentum, decay)
     if settings.optimizer in ("sgd", "nesterov"):
         nesterov = settings.optimizer == "nesterov"
-        return torch.optim.SGD(groups, rate, settings.momentum, 0, decay, nesterov, fused=on_gpu)
+        return torch.optim.SGD(groups, rate, settings.momentum, 0, decay, nesterov, fused=True)
     if settings.optimizer == "adam":
-        return torch.optim.Adam(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
-    return torch.optim.AdamW(groups, rate, weight_decay=decay, capturable=on_gpu, fused=on_gpu)
+        return torch.optim.Adam(groups, rate, weight_decay=decay, capturable=on_gpu, fused=True)
+    return torch.optim.AdamW(groups, rate, weight_decay=decay, capturable=on_gpu, fused=True)
 
 
 def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
@@ -173,6 +174,18 @@ def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
     return groups
 
 
+def clip_gradient(parameters: Sequence[nn.Parameter], limit: float | None) -> Float[Tensor, ""]:
+    """Scale gradients down to a norm of at most `limit`, if given; returns the norm before. On a CPU nothing is
+    multiplied by 1."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients or gradients[0].is_cuda:
+        return nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    if limit is not None and norm > limit:
+        torch._foreach_mul_(gradients, limit / (norm + 1e-6))
+    return norm
+
+
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of each group to its share of `rate`; on a GPU each group has a tensor of its own."""
     for group in optimizer.param_groups:
@@ -188,7 +201,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -
     if not optimizer.state:
         own = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
         groups = [{**theirs, **ours} for theirs, ours in zip(saved["param_groups"], own, strict=True)]
-        # keep the settings of this device: those of a GPU would ask a CPU for fused kernels
+        # keep the settings of this device: those of a GPU are `capturable`
         optimizer.load_state_dict({**saved, "param_groups": groups})
         return
     for index, entries in saved["state"].items():

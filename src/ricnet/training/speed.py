@@ -68,11 +68,30 @@ def compile_method(method: AnyMethod) -> AnyMethod:
     The rest of a method are library calls and kernels that are fused already (see nets/refiner.py).
     """
     kind = type(method)
-    if not kind.compiled:
+    return _with(method, {name: _compiled(getattr(kind, name)) for name in kind.compiled})
+
+
+def measure_rarely(method: AnyMethod, stands_for: Callable[[], int]) -> AnyMethod:
+    """The same method, with `metrics`, if it has such a function, multiplied by `stands_for()`, the number of updates
+    that the present one represents; where this is 0, they are not computed."""
+    plain: Callable[..., dict[str, Tensor]] | None = getattr(type(method), "metrics", None)
+    if plain is None:
         return method
-    faster = type(kind.__name__, (kind,), {name: _compiled(getattr(kind, name)) for name in kind.compiled})
+
+    def metrics(*inputs: Any) -> dict[str, Tensor]:
+        count = stands_for()
+        return {name: count * value for name, value in plain(*inputs).items()} if count else {}
+
+    return _with(method, {"metrics": metrics})
+
+
+def _with(method: AnyMethod, functions: dict[str, Callable[..., Any]]) -> AnyMethod:
+    """The same method with other functions."""
+    if not functions:
+        return method
+    kind = type(method)
     settings = {field.name: getattr(method, field.name) for field in fields(method)}
-    return faster(**settings)  # type: ignore[no-any-return]
+    return type(kind.__name__, (kind,), functions)(**settings)  # type: ignore[no-any-return]
 
 
 def _in_training(module: nn.Module, plain: Callable[..., Any]) -> Callable[..., Any]:

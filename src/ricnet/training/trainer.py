@@ -1,7 +1,6 @@
 """The training loop, for any method: a flat sequence of updates. It can stop after any of them and resume exactly."""
 
 import copy
-import math
 import shlex
 import time
 from collections import Counter
@@ -44,6 +43,7 @@ from ricnet.training.console import Interrupted, Narrator, StopRequest
 from ricnet.training.finish import finalize, weighted
 from ricnet.training.optimization import (
     Gradient,
+    clip_gradient,
     compile_update,
     make_optimizer,
     rate_factor,
@@ -52,7 +52,10 @@ from ricnet.training.optimization import (
     set_rate,
     tensor_cores,
 )
-from ricnet.training.speed import Feed
+from ricnet.training.speed import Feed, measure_rarely
+
+MEASURE_EVERY = 10
+"""On a CPU, updates per measurement of a method's diagnostics (`metrics` of RIC)."""
 
 
 class Trainer:
@@ -93,6 +96,7 @@ class Trainer:
         period = self.method.snapshot_period(self.updates_per_epoch)
         self.period = None if period == 1 else period  # every update: the network is its own snapshot
         self.snapshot = copy.deepcopy(self.model).requires_grad_(False) if self.period else self.model
+        self.parameters = list(self.model.parameters())
         self.optimizer = make_optimizer(self.model, self.settings, device)
 
         self.update = 0
@@ -105,6 +109,8 @@ class Trainer:
         self.built_in, self.own_callbacks = self._built_in(faster), callbacks
         self.callbacks = [*self.built_in, *callbacks]
         compile_update(self)
+        if device.type == "cpu":
+            self.method = measure_rarely(self.method, self._stands_for)
         shard, parts = self.batches.shard, self.settings.accumulate
         self.gradient = Gradient(self.method, self.model, self.snapshot, shard, parts)
         self.learn = record_update(self)
@@ -215,17 +221,21 @@ class Trainer:
         with tensor_cores() if self.device.type == "cuda" else nullcontext():
             self.optimizer.zero_grad()
             metrics = self.gradient(self.batches(rows))
-        limit = self.settings.clip if self.settings.clip is not None else math.inf
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        norm = clip_gradient(self.parameters, self.settings.clip)
         self.optimizer.step()
         self.averaging.follow()
         self._accumulate({**metrics, "gradient_norm": norm})
 
     def _accumulate(self, metrics: dict[str, Tensor]) -> None:
         """Sums stay on the device; nothing waits for it until the epoch ends."""
-        if not self.sums:
-            self.sums = {name: torch.zeros((), device=self.device) for name in metrics}
-        torch._foreach_add_(list(self.sums.values()), [m.float() for m in metrics.values()])
+        sums = [self.sums.setdefault(name, torch.zeros((), device=self.device)) for name in metrics]
+        torch._foreach_add_(sums, [m.float() for m in metrics.values()])
+
+    def _stands_for(self) -> int:
+        """Number of updates whose diagnostics are those of this one: of every tenth update of an epoch it and those up
+        to the next, of the others none."""
+        place = self.update % self.updates_per_epoch
+        return 0 if place % MEASURE_EVERY else min(MEASURE_EVERY, self.updates_per_epoch - place)
 
     def _clear_sums(self) -> None:
         for total in self.sums.values():
