@@ -333,8 +333,9 @@ class RIC(Agent):
         """For the reward Σ_k q_k log a_{t,k}, each term is credited to the marginal density of its own a_{t,k}."""
         assert isinstance(rollout.policy, Dirichlet)
         assert estimates.reward_coefficient is not None
-        ratios = self._clamped(policy.marginal_log_ratios(rollout.policy, rollout.log_actions).flatten(2)).exp()
-        own = estimates.reward_coefficient[..., None] * (rollout.log_actions - rollout.policy.expected_log())
+        old = Dirichlet(rollout.policy.log_mu.detach(), rollout.policy.alpha.detach())
+        ratios = self._clamped(policy.marginal_log_ratios(old, rollout.log_actions).flatten(2)).exp()
+        own = estimates.reward_coefficient[..., None] * (rollout.log_actions - old.expected_log())
         return mdp.log_scores(self.surrogate(ratios, own.flatten(2)).view_as(own), labels)
 
     def marginal_log_ratio(self, policy: Dirichlet, rollout: Rollout, labels: Labels) -> PerStep:

@@ -1,7 +1,8 @@
 """Encoders for small images in the manner of the CIFAR-10 speed records (K. Jordan, 2024): a whitening convolution that
 is computed from training patches, then three blocks of convolutions, each half the size of the one before.
 
-Not measured on a GPU yet; docs/settings.md names the settings that belong to it.
+On 5,000 images of CIFAR-10, SL reached 60 % of 1,000 validation images after 3 epochs with Muon at quarter width (conv
+48 %, resnet10 45 %; one seed, 9 seconds of one CPU core). Not measured on a GPU yet.
 """
 
 import torch
