@@ -316,11 +316,11 @@ PLANS = {
     "2,000,000 rows": (Facts(2_000_000, 3, 0), plan(epochs=5, batch_size=1250, **LARGE_TABLE | {"patience": 5})),
     "200,000 texts": (
         Facts(200_000, 3, 0, text=True),
-        plan(epochs=20, batch_size=128, **LARGE_TABLE | {"weight_decay": 0.05}),
+        plan(epochs=20, batch_size=128, **LARGE_TABLE),
     ),
     "3,000 texts": (
         Facts(3_000, 3, 0, text=True),
-        plan(epochs=57, batch_size=64, **SMALL_TABLE | {"weight_decay": 0.05}),
+        plan(epochs=57, batch_size=64, **SMALL_TABLE | {"weight_decay": 0.2}),
     ),
     "3,000 texts, a pretrained encoder that is trained too": (
         Facts(3_000, 3, 0, text=True, encoder="hf:bert", freeze=False),

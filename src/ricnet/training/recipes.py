@@ -499,7 +499,7 @@ def _texts(facts: Facts) -> Optimization:
         epochs=min(100, max(20, math.ceil((2_600 if sparse or not small else 1_000) / (facts.rows // batch_size)))),
         batch_size=batch_size,
         lr=4e-3,
-        weight_decay=0.05 if sparse else 1.0 if small else 0.2,
+        weight_decay=1.0 if small and not sparse else 0.2,
         average=0.98 if small else 0.99,
         select="nll",
         patience=15,
