@@ -187,8 +187,8 @@ def test_an_old_file_is_replaced_with_overwrite_and_the_encoding_is_named(
     model = replace(ricnet.load(digits_run), columns=columns)
     out = tmp_path / "model.onnx"
     out.write_text("old")
-    monkeypatch.setattr(command, "open_model", lambda run, how: model)
-    monkeypatch.setattr("ricnet.models.onnx.export_onnx", lambda *_: (out.write_text("new"), Agreement(3, 3, 1e-6))[1])
+    monkeypatch.setattr(command, "open_model", lambda *_: model)
+    monkeypatch.setattr(command, "export_onnx", lambda *_: (out.write_text("new"), Agreement(3, 3, 1e-6))[1])
     said = run_ric("export", digits_run, "--out", out, "--overwrite").out
     assert out.read_text() == "new"
     assert "reads 4 numbers per row, not cells" in said

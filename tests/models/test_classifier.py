@@ -33,7 +33,7 @@ def test_a_loaded_model_has_the_accuracy_and_steps_of_its_evaluation(folder: Pat
     accuracy = (path.final.argmax(-1) == dataset.test.labels).double().mean().item()
     assert accuracy == pytest.approx(evaluation["accuracy"])
     assert path.halt_step.double().mean().item() == pytest.approx(evaluation["mean_steps"])
-    assert repr(model) == "<Classifier: ric on blobs, 3 classes, encoder mlp>"
+    assert repr(model) == "<Classifier: ric on blobs, 3 classes, encoder tabular>"
     torch.testing.assert_close(model.recorded().refine(dataset.test.inputs).final, path.final)
 
 
@@ -86,7 +86,7 @@ def test_errors_of_broken_runs_name_the_file(folder: Path, tmp_path: Path) -> No
             ricnet.load(place)
     run = without_manifest(shutil.copytree(folder, tmp_path / "run"))
     model, config = run / "model.safetensors", run / "config.json"
-    with refusal(model, f"({run})"):
+    with refusal(model, "give the folder"):
         ricnet.load(model)
     whole, entry = model.read_bytes(), read(config)
     model.write_bytes(whole[: len(whole) // 2])

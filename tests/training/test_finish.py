@@ -131,7 +131,7 @@ def test_an_input_that_overflows_the_network_is_named_and_the_model_kept(dataset
     wild = replace(dataset.test, inputs=dataset.test.inputs.clone())
     wild.inputs[7] = 3e38
     with refusal("1 of 60 test rows", "NaN", tmp_path / "model.safetensors"):
-        run(configured(dataset, width=1.0, **RAW), replace(dataset, test=wild), RunFolder(tmp_path), CPU)
+        run(configured(dataset, width=1.0, encoder="mlp", **RAW), replace(dataset, test=wild), RunFolder(tmp_path), CPU)
     assert load(tmp_path).refine(dataset.test.inputs).final.isfinite().all()
     assert not (tmp_path / "evaluation.json").exists()
 

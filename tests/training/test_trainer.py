@@ -365,6 +365,6 @@ def test_the_state_has_the_entries_that_older_versions_wrote(dataset: Dataset) -
     ],
 )
 def test_an_impossible_state_is_refused(dataset: Dataset, change: dict[str, Any], named: str | None) -> None:
-    learner = trainer(dataset, average=0.9, epochs=5)
+    learner = trainer(dataset, average=0.9, epochs=5, encoder="mlp")
     why = impossible(learner, RunFolder(OLD).read_state() | change)
     assert why is None if named is None else named in str(why)

@@ -396,6 +396,8 @@ def _transfer(url: str, part: Path, name: str, progress: Progress | None) -> Non
 def unpack(archive: Path, folder: str, md5: str) -> Path:
     """Unpack `folder` of an archive beside it. Only the published archive is unpacked: others may hold links, or unpack
     to any size. The folder is complete or absent; an interrupted attempt leaves only a hidden temporary folder."""
+    import pooch
+
     target = archive.parent / folder
     if target.is_dir():
         return target

@@ -23,6 +23,7 @@ from ricnet.models.locate import locate, read_encoder
 from ricnet.models.run import RunFolder, read_config
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.checkpoints import architecture_from_json, limit_for
+from ricnet.nets.fitted import FittedLayer
 from ricnet.nets.pretrained import build
 
 LARGEST_INPUT = 1 << 24
@@ -111,7 +112,8 @@ def _build_loaded(
         raise RicnetError(
             f"{path} does not fit the network in config.json beside it; they are of different runs."
         ) from error
-    if not all(tensor.isfinite().all() for tensor in learned(model)):
+    fitted = [tensor for layer in model.modules() if isinstance(layer, FittedLayer) for tensor in layer.buffers()]
+    if not all(tensor.isfinite().all() for tensor in (*learned(model), *fitted)):
         raise RicnetError(f"{path} is damaged (it holds numbers that are not finite); {again}.")
     return model, backbone
 

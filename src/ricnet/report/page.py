@@ -77,7 +77,11 @@ def render(groups: Sequence[RunGroup], drawn: Sequence[Picture]) -> str:
     """The page with these figures; a section without content is left out."""
     runs, found = [run for group in groups for run in group.runs], results(groups)
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters["judged"] = lambda html: Markup(judged_words(str(html), runs))
     page = environment.get_template("page.html").render(

@@ -63,7 +63,7 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
     random = np.random.default_rng(0)
     y = np.arange(90) % 3
     np.savez(folder / "clouds.npz", x=(random.normal(size=(90, 4)) + y[:, None]).astype(np.float32), y=y)
-    return ricnet.train(folder / "clouds.npz", out=folder / "run", epochs=2, horizon=3, device="cpu")
+    return ricnet.train(folder / "clouds.npz", out=folder / "run", epochs=2, horizon=3, encoder="mlp", device="cpu")
 
 
 @pytest.fixture
