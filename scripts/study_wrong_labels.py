@@ -134,8 +134,8 @@ def report(kept: dict[str, Any]) -> str:
         )
     made = ", ".join(kept["made_with"].values())
     note = (
-        f"{OURS} (on-policy) less the other, paired by seed: mean over {len(seeds)} seeds ± half-width of the 95 % interval by the "
-        "corrected resampled t (Nadeau and Bengio 2003). Accuracy and seconds in the order RIC, "
+        f"{OURS} (on-policy) less the other, paired by seed: mean over {len(seeds)} seeds ± half-width of the 95 % "
+        "interval by the corrected resampled t (Nadeau and Bengio 2003). Accuracy and seconds in the order RIC, "
         f"{', '.join(OTHERS)}. Default settings, {1 - TEST_SHARE:.0%} of the rows for training. {made}."
     )
     return "\n".join([*lines, "", note, ""])
