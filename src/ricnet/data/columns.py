@@ -182,7 +182,7 @@ class Columns:
         return Table(table.name, filled, table.lines, table.unit, table.absent) if lacking else table
 
     def odd_cells(self, table: Table) -> tuple[str, ...]:
-        """Notes about cells that are no numbers in a column of numbers."""
+        """Notes about cells that are not numbers in a column of numbers."""
         notes = []
         for column in self.inputs:
             cells = table.columns[column.name]

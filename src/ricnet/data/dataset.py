@@ -112,7 +112,7 @@ class Dataset:
             try:
                 name.encode("utf-8")
             except UnicodeEncodeError:  # a folder's name may be any bytes, but a run stores it as text
-                raise RicnetError(f"{self.name}: the class {name!r} is no text in UTF-8; rename it.") from None
+                raise RicnetError(f"{self.name}: the class {name!r} is not UTF-8 text; rename it.") from None
         for part, split in (("train", self.train), ("val", self.val), ("test", self.test)):
             inputs, labels, classes = split.inputs, split.labels, len(self.class_names)
             if len(inputs) != len(labels):
