@@ -3,10 +3,10 @@
     python scripts/study_default.py digits photos/ my.csv --seeds 3 [--exits stage] [--data-dir DIR] [--show]
 
 Each algorithm is trained by the preset `fast`, Algorithm 1 also with the paper's rounds of five passes, and judged by
-the NLL of validation rows after a temperature, which the same rows choose for all alike. An algorithm that takes more
-than twice the CPU seconds of the fastest is out. The lowest NLL wins; algorithms whose paired difference from it has a
-95 % interval that includes 0 tie with it, and a tie goes to Algorithm 1, then to on-policy. Test rows are not read.
-Results are kept in results/default_method.json and not measured again; `--show` prints the table.
+the NLL of validation rows after temperature scaling on the same rows. An algorithm that takes more
+than twice the CPU seconds of the fastest is excluded. The lowest NLL wins; algorithms whose paired difference from it
+has a 95 % interval that includes 0 tie with it, and a tie goes to Algorithm 1, then to on-policy. Test rows are not
+read. Results are kept in results/default_method.json and not measured again; `--show` prints the table.
 """
 
 import argparse

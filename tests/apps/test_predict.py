@@ -277,7 +277,7 @@ def test_rows_on_standard_input_in_another_order(
     said = run_ric("predict", table_run, "-", "--json")
     first, second = said.records
     assert (first["input"], first["answer"], second["input"]) == ("-:2", "small", "-:3")
-    assert "1 of 2 rows have a value of 'colour' that training had not, such as 'green'" in said.err
+    assert "1 of 2 rows have a value of 'colour' that no training row had, such as 'green'" in said.err
     give(monkeypatch, b"colour,height\nred,9\n,\nblue,40\n")
     said = run_ric("predict", table_run, "-", "--json")
     assert [record["input"] for record in said.records] == ["-:2", "-:3", "-:4"]

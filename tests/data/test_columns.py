@@ -220,7 +220,7 @@ def test_why_a_column_was_left_out_is_true() -> None:
     columns, notes = learn(sure=INCOMES, a=odd)
     assert [column.name for column in columns.inputs] == ["sure"]
     [note] = notes
-    assert all(fact in note for fact in ("'a'", "left out", "'0 kg' in line 2", "no number", "39 more", "400 cells"))
+    assert all(fact in note for fact in ("'a'", "left out", "'0 kg' in line 2", "not a number", "39 more", "400 cells"))
     with refusal("'0 kg' in line 2"):
         fit(a=odd)
 

@@ -90,7 +90,7 @@ def test_texts_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> Non
     (folder / "bad" / "void.txt").write_text(" \n")
     [note] = load(folder).notes
     assert note.startswith("2 files could not be read; skipped: bad/latin.txt, bad/void.txt")
-    assert "is no text in UTF-8 (invalid start byte at byte 3); convert it" in note
+    assert "is not UTF-8 text (invalid start byte at byte 3); convert it" in note
     (folder / "good" / "0.txt").write_bytes(b"x" * (LARGEST + 1))
     assert "good/0.txt" in load(folder).notes[0]
 

@@ -89,9 +89,9 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weight_decay: float | None = None
     """Weight decay. Raise it against over-fitting, lower it if too little is learned."""
     encoder: str | nn.Module = "auto"
-    """Network that reads the input: tabular, mlp, conv, resnet10, resnet18, resnet34, words, or any module from inputs
-    to vectors; auto takes words for texts, tabular for tables, conv for images of up to 16 pixels a side and a ResNet
-    above. hf:FOLDER, hf:USER/NAME and timm:NAME are pretrained encoders."""
+    """Network that reads the input: tabular or mlp (tables), tfidf or words (texts), conv, resnet10, resnet18 or
+    resnet34 (images), or any module from inputs to vectors. auto takes tabular for tables, tfidf for texts, conv for
+    images of up to 16 pixels a side and a ResNet above. hf:FOLDER, hf:USER/NAME and timm:NAME are pretrained."""
     freeze: bool | None = None
     """Do not train the encoder: each row is encoded once, for all folds and searches. None freezes a pretrained encoder
     if there are few rows, or on a CPU."""

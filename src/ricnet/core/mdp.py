@@ -14,7 +14,7 @@ from torch import Tensor
 PerStep = Float[Tensor, "steps *batch"]
 Elementwise = Float[Tensor, "*any"]
 Labels = Int64[Tensor, "batch"] | Float[Tensor, "batch classes"]
-"""The class y of each example, or a distribution q over classes (soft labels, of label smoothing and mixup)."""
+"""The class y of each example, or a distribution q over classes (soft labels: label smoothing, mixup)."""
 
 
 def is_soft(labels: Labels) -> bool:
@@ -22,7 +22,7 @@ def is_soft(labels: Labels) -> bool:
 
 
 def smoothed(labels: Labels, share: float, classes: int) -> Labels:
-    """Label smoothing, q = (1 − s)·e_y + s/K; labels themselves if the share s is 0."""
+    """Label smoothing, q = (1 − s)·e_y + s/K; unchanged labels if the share s is 0."""
     if share == 0:
         return labels
     truth = labels if is_soft(labels) else F.one_hot(labels, classes).to(torch.get_default_dtype())
@@ -179,6 +179,6 @@ def weighted_mean(terms: Elementwise, weights: Float[Tensor, "batch"] | None) ->
 
 @torch.no_grad()
 def accuracy(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Labels) -> Float[Tensor, ""]:
-    """Share of beliefs whose largest class is the label, or that of the largest weight."""
+    """Share of beliefs whose most probable class is the label; of soft labels, the class of largest weight counts."""
     truth = labels.argmax(-1) if is_soft(labels) else labels
     return (log_beliefs.argmax(-1) == truth).float().mean()

@@ -326,12 +326,12 @@ def _plain_labels(array: Array, what: str) -> Array:
         try:
             return np.char.decode(array, "utf-8")
         except UnicodeDecodeError as error:
-            raise RicnetError(f"{what} has a label that is no text in UTF-8 ({error}); write it again.") from error
+            raise RicnetError(f"{what} has a label that is not UTF-8 text ({error}); write it again.") from error
     if array.dtype.kind == "U":
         # numpy stores texts as numbers, which may be no characters.
         codes = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if codes.max() > sys.maxunicode:
-            raise RicnetError(f"{what} has a label that is no text; write it again.")
+            raise RicnetError(f"{what} has a label that is not text; write it again.")
     if array.dtype.kind == "f":
         # Floats beyond 2^53 are not exact, so classes would merge.
         whole = np.isfinite(array) & (np.abs(array) < 2**53) & (array == np.rint(array))

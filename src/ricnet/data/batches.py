@@ -41,7 +41,8 @@ def epoch_order(rows: int, seed: int, epoch: int) -> Int64[Tensor, "rows"]:
 
 
 def first_mirrored(rows: int, seed: int) -> Bool[Tensor, "rows"]:
-    """Images that alternating flips mirror in the first epoch; each of the later ones mirrors the others."""
+    """Mask of the images that alternating flips mirror in the first epoch; every epoch mirrors those that the one
+    before did not."""
     return epoch_order(rows, seed, -1) % 2 == 0
 
 
@@ -53,9 +54,9 @@ def augment(
     size: tuple[int, ...] | None = None,
     mirrored: Bool[Tensor, "n"] | None = None,
 ) -> UInt8[Tensor, "n c h2 w2"]:
-    """Random crops, mirroring, colours and cutout, as `augmentation` says. The results have this `size` (height, width;
-    by default that of the images), at most that of the images. `mirrored` says which images are mirrored, by default
-    half of them at random.
+    """Random crops, mirroring, colours and cutout, as `augmentation` says. `size` is the height and width of the
+    results, at most and by default those of the images. `mirrored` is the mask of images to mirror, by default half of
+    them at random.
 
     If the images are a shard of a minibatch, random numbers are drawn for all of it, so that the result does not depend
     on the number of processes. They come from torch's global generator unless one is given. Nothing here waits for the
@@ -165,7 +166,7 @@ def _mirrored(shard: Shard, device: torch.device, generator: torch.Generator | N
 
 
 def _reflected(places: Int64[Tensor, "n length"], length: int) -> Int64[Tensor, "n length"]:
-    """Places beyond the border, mirrored at its outermost pixel."""
+    """Pixel indices; those outside of the image are mirrored at its outermost pixel."""
     return (length - 1 - (length - 1 - places.abs()).abs()).clamp(min=0)
 
 
@@ -213,8 +214,8 @@ def mix(
     generator: torch.Generator | None = None,
 ) -> tuple[Float[Tensor, "n ..."], Float[Tensor, "n classes"]]:
     """Mixup (Zhang et al. 2018): λ·x_i + (1 − λ)·x_j and λ·e_i + (1 − λ)·e_j with λ ~ Beta(α, α) for each example i,
-    where j is its counterpart from the other end of the batch, or of a process's part of it; the order of a batch is
-    random."""
+    where j is the example at the opposite position of the batch, the last for the first. With several processes, each
+    mixes its own part. Batches are in random order, so partners are random."""
     shard = shard or Shard(len(inputs))
     both = torch.full((shard.rows, 2), alpha, device=inputs.device)
     share = Dirichlet(both, both).sample(generator)[shard.own, 0].exp()

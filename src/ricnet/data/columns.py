@@ -182,7 +182,7 @@ class Columns:
         return Table(table.name, filled, table.lines, table.unit, table.absent) if lacking else table
 
     def odd_cells(self, table: Table) -> tuple[str, ...]:
-        """Notes about cells that are no numbers in a column of numbers."""
+        """Notes about cells that are not numbers in a column of numbers."""
         notes = []
         for column in self.inputs:
             cells = table.columns[column.name]
@@ -196,7 +196,7 @@ class Columns:
         return tuple(notes)
 
     def surprises(self, table: Table) -> tuple[str, ...]:
-        """Notes about rows to predict: odd cells, and values that training had not."""
+        """Notes about rows to predict: odd cells, and values that no training row had."""
         lacking = [column.name for column in self.inputs if column.name not in table.columns]
         notes = [f"{table.name}: no row has {quoted(lacking)}; counted as missing."] * bool(lacking)
         table = self.complete(table)
@@ -209,7 +209,7 @@ class Columns:
             texts = [cells[row] for row in rows]
             empty, unseen = texts.count(""), next(filter(None, texts), None)
             for count, value in (
-                (len(texts) - empty, f"a value of {column.name!r} that training had not, such as {unseen!r}"),
+                (len(texts) - empty, f"a value of {column.name!r} that no training row had, such as {unseen!r}"),
                 (empty, f"an empty {column.name!r}, which no training row had"),
             ):
                 if count:
@@ -414,7 +414,7 @@ def _mistake(cells: Cells, table: Table) -> str:
             row = int(odd[0])
             more = f", nor are {len(odd) - 1} more of its {len(cells)} cells" if len(odd) > 1 else ""
             return (
-                f"{cells[row]!r} in {table.unit} {table.lines[row]} is no {noun}{more}; correct it, or leave empty "
+                f"{cells[row]!r} in {table.unit} {table.lines[row]} is not a {noun}{more}; correct it, or leave empty "
                 "what is unknown"
             )
     return ""

@@ -75,7 +75,7 @@ PHOTOGRAPHS = Augmentation(flip=True, crop_area=0.35, colour=0.4)
 
 
 def view_shape(input_shape: tuple[int, ...], oversize: float) -> tuple[int, ...]:
-    """Shape of what a network reads of inputs that are stored at `oversize` times its resolution: an image's centre."""
+    """Shape that a network reads; of images stored at `oversize` times its resolution, the shape of their centre."""
     if len(input_shape) != 3:
         return input_shape
     channels, height, width = input_shape
@@ -112,7 +112,7 @@ class Dataset:
             try:
                 name.encode("utf-8")
             except UnicodeEncodeError:  # a folder's name may be any bytes, but a run stores it as text
-                raise RicnetError(f"{self.name}: the class {name!r} is no text in UTF-8; rename it.") from None
+                raise RicnetError(f"{self.name}: the class {name!r} is not UTF-8 text; rename it.") from None
         for part, split in (("train", self.train), ("val", self.val), ("test", self.test)):
             inputs, labels, classes = split.inputs, split.labels, len(self.class_names)
             if len(inputs) != len(labels):
@@ -324,9 +324,10 @@ def altered(
 
 
 def with_all_rows(dataset: Dataset) -> Dataset:
-    """The validation rows are trained on too; they remain as the validation split, for the progress of a run."""
+    """Add the validation rows to the training rows. They also remain the validation split, to show progress."""
     if dataset.train.weights is not None or dataset.val.weights is not None:
-        raise RicnetError(f"{setting('final_fit', True)} is not for weighted rows; give {dataset.name} larger splits.")
+        fit = setting("final_fit", True)
+        raise RicnetError(f"{fit} cannot be used with row weights, which {dataset.name} has; leave it out.")
     note = (
         f"{setting('final_fit', True)}: the {len(dataset.val):,} validation {dataset.unit} are trained on too, so "
         "results on them are those of training rows."

@@ -91,7 +91,7 @@ def decode_image(
         with _open(file) as image:
             pixels = _pixels(image, *input_shape)
     except UnidentifiedImageError:  # its message names a Python object
-        raise RicnetError(f"{name} is no image in a supported format; replace or remove it.") from None
+        raise RicnetError(f"{name} is not an image in a supported format; replace or remove it.") from None
     except Exception as error:  # decoders fail in many ways
         raise _refusal(name, error) from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
@@ -102,7 +102,7 @@ def _refusal(name: str | Path, error: Exception) -> RicnetError:
     if isinstance(error, Image.DecompressionBombError):
         most = f"{MOST_PIXELS / 1e6:g} megapixels"
         return RicnetError(f"{name} {TOO_LARGE}: images of at most {most} are read; make it smaller.")
-    return RicnetError(f"{name} is no image that can be read ({error}); replace or remove it.")
+    return RicnetError(f"{name} is not a readable image ({error}); replace or remove it.")
 
 
 def _open(file: io.BytesIO | io.BufferedReader | Path) -> Image.Image:

@@ -89,8 +89,8 @@ def register_dataset(
 
     The function returns a `Dataset`, or training and test rows as two `Split`s of the classes named here; validation
     rows are then cut from the training rows. It is called with the paths of `files`, which `ric data get` fetches into
-    `folder` of the data folder, and, if the set is `resizable`, with a `resolution` (None for its own, which may be
-    named here: photographs that are stored larger than they are read need it).
+    `folder` of the data folder. If the set is `resizable`, the function also gets the `resolution` that the user asks
+    for, or None. The argument `resolution` is the set's own side in pixels; --oversize needs it.
     """
 
     def register(read: Reader) -> Reader:
@@ -172,8 +172,8 @@ def load(
         dataset = replace(dataset, name=frame_name(target or ""))
     if oversize != dataset.oversize:
         raise RicnetError(
-            f"{setting('oversize', oversize)} is for photographs, colour images of any size above {PHOTOGRAPH_SIDE} "
-            f"pixels, which {name} does not hold; leave it out."
+            f"{setting('oversize', oversize)} is for photographs (colour images of more than {PHOTOGRAPH_SIDE} pixels "
+            f"a side), which {name} does not hold; leave it out."
         )
     if resolution is not None and dataset.view_shape[1:] != (resolution, resolution):
         raise RicnetError(

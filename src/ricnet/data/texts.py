@@ -161,6 +161,6 @@ def decode_text(content: bytes, name: str) -> str:
         return decode(content).strip()
     except UnicodeDecodeError as error:
         raise RicnetError(
-            f"{name} is no text in UTF-8 ({error.reason} at byte {error.start}); convert it: an editor saves it as "
+            f"{name} is not UTF-8 text ({error.reason} at byte {error.start}); convert it: an editor saves it as "
             "UTF-8, or iconv -f ISO-8859-1 -t UTF-8, with the encoding it has."
         ) from None

@@ -58,7 +58,7 @@ class Gain:
 
 
 def student_t(freedom: int, share: float) -> float:
-    """Quantile of Student's t."""
+    """Quantile of Student's t with this many degrees of freedom."""
     from scipy.special import stdtrit  # here, because a model that only predicts does not need scipy
 
     return float(stdtrit(freedom, share))

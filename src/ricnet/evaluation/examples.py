@@ -139,21 +139,21 @@ def read_examples(path: Path, classes: int) -> Examples | None:
 
 def _checked_examples(arrays: Mapping[str, np.ndarray], classes: int) -> Examples:
     inputs, beliefs = arrays["x"], arrays["log_beliefs"]
-    counts = [arrays[name] for name in ("y", "halt_step", "kind")]
+    integers = [arrays[name] for name in ("y", "halt_step", "kind")]
     values, texts = arrays.get("values"), arrays.get("text")
     steps, rows, width = beliefs.shape
     limits = (range(classes), range(1, steps + 1), range(len(KINDS)))
     fits = (
         (len(inputs), width, beliefs.dtype.kind) == (rows, classes, "f")
-        and all(each.shape == (rows,) and each.dtype.kind in "iu" for each in counts)
-        and all(np.isin(each, limit).all() for each, limit in zip(counts, limits, strict=True))
+        and all(each.shape == (rows,) and each.dtype.kind in "iu" for each in integers)
+        and all(np.isin(each, limit).all() for each, limit in zip(integers, limits, strict=True))
         and (_can_be_shown(inputs) and bool(np.isfinite(np.exp(beliefs)).all()))
         and (values is None or (values.shape == (steps, rows) and bool(np.isfinite(values).all())))
         and (texts is None or (texts.shape == (rows,) and texts.dtype.kind == "U"))
     )
     if not fits:
         raise ValueError("its arrays do not fit together")
-    labels, halt, kind = counts
+    labels, halt, kind = integers
     return Examples(inputs, labels, beliefs, values, halt, kind, None if texts is None else texts.tolist())
 
 

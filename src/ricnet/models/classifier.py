@@ -156,7 +156,7 @@ class Classifier:
 
     @property
     def view_shape(self) -> tuple[int, ...]:
-        """Shape of what the network reads of an input: the centre of images that are stored larger."""
+        """Shape that the network reads; of images that are stored larger, the shape of their centre."""
         return self.config.view_shape(self.input_shape)
 
     @property

@@ -38,8 +38,8 @@ class Optimization:
     except that batch norm sees one part at a time. Raise it if a batch does not fit into memory."""
     optimizer: Literal["adamw", "adam", "sgd", "nesterov", "muon"] = "adamw"
     """Optimizer: adamw has decoupled weight decay, adam (the paper) adds it to the gradient, sgd has momentum,
-    nesterov Nesterov's momentum, and muon orthogonalises the updates of the encoder's matrices and is adamw for all
-    others."""
+    nesterov Nesterov's momentum. muon orthogonalises the updates of the encoder's matrices and updates all other
+    parameters like adamw."""
     lr: float = 1e-3
     """Peak learning rate. Lower it if training diverges."""
     encoder_lr: float = 0.1
@@ -52,7 +52,7 @@ class Optimization:
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """Schedule of the learning rate: cosine or linear, down to --lr-end, or constant (the paper)."""
     lr_end: float = 0.0
-    """Learning rate at the end of the cosine or of the line, as a share of --lr. Raise it for larger updates in the
+    """Learning rate at the end of a cosine or linear schedule, as a share of --lr. Raise it for larger updates in the
     last epochs."""
     warmup_epochs: float = 0.0
     """Epochs over which the learning rate rises from 0, at most half of all epochs. Raise it if training diverges in
@@ -169,7 +169,7 @@ class Choices:
     """Share of training and validation labels that are replaced by a wrong one; test labels stay clean. Raise it to
     study the effect of wrong labels."""
     final_fit: bool = False
-    """Train on the validation rows too, for the last run of a recipe that validation data has chosen. The weights of
+    """Train on the validation rows too: for a last run, once validation data has chosen the settings. The weights of
     the last epoch are kept, and neither temperature nor halting rule is fitted."""
     class_weight: Literal["balanced"] | None = None
     """balanced gives all classes the same total weight in training; None gives all rows the same weight. Balanced

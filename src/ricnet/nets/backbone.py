@@ -24,7 +24,7 @@ from ricnet.nets.fitted import FittedLayer
 FEATURE_SAMPLE = 256
 """Training rows whose features are measured for normalisation."""
 STATISTICS_ROWS = 10_000
-"""Training rows, up to twice as many, that statistics of inputs are computed from."""
+"""Statistics of inputs are computed from this many training rows, or up to twice as many."""
 PLACES = 2
 """Positions per side that the features of an image keep."""
 
@@ -112,8 +112,8 @@ class Backbone(nn.Module):
         return encode(network, self.centre(inputs[:: max(1, len(inputs) // FEATURE_SAMPLE)]))
 
     def centre(self, inputs: Num[Tensor, "batch ..."]) -> Num[Tensor, "batch ..."]:
-        """The part of images that the encoder reads: the centre, unchanged pixels, of those that are stored larger. A
-        training crop has this size already."""
+        """The central pixels of images that are stored larger than the encoder reads them. Training crops already have
+        its size; they and all other inputs are returned unchanged."""
         if inputs.ndim != 4 or len(self.input_shape) != 3:
             return inputs
         height, width = self.input_shape[1:]
@@ -264,7 +264,7 @@ def all_features(stages: Sequence[nn.Module], seen: Num[Tensor, "batch ..."]) ->
 
 @contextmanager
 def counting() -> Iterator[FlopCounterMode]:
-    """Count multiply-adds. Attention uses the math kernel, because the counter does not know that of a CPU."""
+    """Count multiply-adds. Attention uses the math kernel, because the counter does not know the kernel of a CPU."""
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         yield counter
 

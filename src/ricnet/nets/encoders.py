@@ -39,11 +39,12 @@ PRETRAINED = ("hf:", "timm:")
 @dataclass(frozen=True)
 class EncoderOptions:
     encoder: str = "auto"
-    """resnet10, resnet18, resnet34, conv, mlp; tabular for tables; tfidf or words for texts; or auto: mlp for tables,
-    tfidf for texts, conv up to 16 pixels, resnet18 above. The preset fast takes tabular for tables, and resnet10 for
-    fewer than 5,000 images above 16 pixels, of half the --width; on a CPU of a quarter, and up to 32 pixels conv.
-    whitened and whitened-deep are for small images and short runs: a whitening convolution computed from the data, then
-    three blocks. Pretrained encoders: hf:FOLDER or hf:USER/NAME (transformers), timm:NAME or
+    """Network that reads the input. Images: conv, resnet10, resnet18, resnet34, or whitened and whitened-deep for small
+    images and short runs (a whitening convolution computed from the data, then three blocks). Tables: tabular, mlp.
+    Texts: tfidf, words. auto takes conv for images of up to 16 pixels a side and resnet18 above, tfidf for texts, and
+    for tables tabular (preset fast) or mlp (paper). Above 16 pixels the preset fast takes resnet10 of half the --width
+    for fewer than 5,000 images; on a CPU it takes conv of half the width up to 32 pixels, and resnet10 of a quarter
+    above. Pretrained encoders: hf:FOLDER or hf:USER/NAME (transformers), timm:NAME or
     timm:NAME@FILE.safetensors (timm)."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""
@@ -200,7 +201,7 @@ def _mlp(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
 
 @register_encoder("tabular")
 def _tabular(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.Module:
-    """The MLP over features of each column."""
+    """An MLP on the features of all columns."""
     features = ColumnFeatures(input_shape[0])
     return Layers(features, *_mlp(options, (features.size,)).children())
 

@@ -11,8 +11,8 @@ class FittedLayer(nn.Module, ABC):
     """Its buffers are set by `fit` and stored with the weights; training does not change them."""
 
     rows_to_fit: ClassVar[int | None] = None
-    """Training rows, up to twice as many, that `fit` gets; None for all."""
+    """`fit` gets this many training rows, or up to twice as many; None for all rows."""
 
     @abstractmethod
     def fit(self, inputs: Num[Tensor, "n ..."], labels: Int64[Tensor, "n"] | None) -> None:
-        """Set the buffers by normalised training inputs and, if they are given, their labels."""
+        """Compute the buffers from normalised training inputs and, if given, their labels."""

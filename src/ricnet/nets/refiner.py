@@ -232,8 +232,9 @@ def _quick_tanh(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 def _step_gradient(grad: Float[Tensor, "batch size"], saved: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Gradients of the gates and of the state that is carried over unchanged. The former has four parts: recalled,
-    reset, update, new; the first three are of the contribution of the state, the last three of that of the inputs."""
+    """Gradients with respect to the sums before the gates, and to the state by its direct path (state · update). The
+    first has four parts: recalled, reset, update, new. Parts 1 to 3 belong to the term that is linear in the state,
+    parts 2 to 4 to the term that is linear in the inputs."""
     state, reset, update, new, recalled = saved
     carried = grad * update
     of_new = torch.ops.aten.tanh_backward(grad - carried, new)
@@ -287,8 +288,9 @@ class _Sequence(torch.autograd.Function):
 
 
 class Trace:
-    """A refiner that keeps what the gradient of each step needs. `thoughts` are those of `Refiner.replay` along the
-    same beliefs, without computing them again. All roll-outs start from one state, so their first step is made once."""
+    """A refiner that stores what the backward pass of each step needs. `thoughts` returns those of `Refiner.replay`
+    along the same beliefs without computing them again. All roll-outs start from one state, so the first step is
+    computed once for all of them."""
 
     def __init__(self, refiner: Refiner) -> None:
         self.heads = refiner.heads
@@ -315,7 +317,7 @@ class Trace:
         return self.made[-1]
 
     def thoughts(self, context: Float[Tensor, "*steps batch gates"]) -> Float[Tensor, "steps rollouts batch size"]:
-        """τ_1 … τ_T, with the gradient of the context and of the weights."""
+        """τ_1 … τ_T, with gradients for the context and the weights."""
         return _Traced.apply(context, *self.weights, self)  # type: ignore[no-any-return]
 
 

@@ -14,13 +14,13 @@ from torch import Tensor
 from ricnet.nets.fitted import FittedLayer
 
 BINS, MOST_FEATURES = 4, 512
-"""Bins of a column, and most piecewise linear features of all columns: of wide tables a column has fewer bins."""
+"""Maximum number of bins of a column, and of all columns together; in wide tables a column has fewer bins."""
 CELLS = (2, 8)
-"""Fewest and most groups of a column whose classes are compared."""
+"""Minimum and maximum number of groups that a column is cut into for the chi-squared test."""
 LEAST_EXPECTED = 5
-"""Mean number of rows of a class in a group, as the chi-squared test requires."""
+"""Minimum mean number of rows of a class in a group, as the chi-squared test requires."""
 FREE_COLUMNS = 10
-"""Tables of up to this many columns keep all of them."""
+"""In tables of up to this many columns all factors are 1."""
 NARROWEST = 1e-5
 """Narrowest bin, in standard deviations; narrower ones cannot be told apart in single precision."""
 
@@ -49,7 +49,7 @@ class ColumnFeatures(FittedLayer):
 
     @torch.no_grad()
     def fit(self, rows: Float[Tensor, "n columns"], labels: Int64[Tensor, "n"] | None) -> None:
-        """Learn bins and, from the labels, factors."""
+        """Compute the bins and, if there are labels, the factors."""
         ordered = rows.sort(0).values
         bins = self.lower.shape[1]
         if bins:
@@ -84,7 +84,7 @@ def distinct(edges: Float[Tensor, "count"]) -> Float[Tensor, "fewer"]:
 
 
 def cells(rows: int, labels: Int64[Tensor, "n"]) -> int:
-    """Groups of a column that leave `LEAST_EXPECTED` rows of a class in each, on average."""
+    """Number of groups of a column with `LEAST_EXPECTED` rows of a class in each, on average."""
     least, most = CELLS
     return min(most, max(least, rows // (LEAST_EXPECTED * len(labels.unique()))))
 
@@ -96,8 +96,8 @@ def factors(
 
     A column shrinks by (1 − c/a)₊, where a is chi-squared over its degrees of freedom, 1 on average for noise, and c is
     what the largest of as many noise columns reaches (the universal threshold of Donoho and Johnstone 1994). A column
-    may also matter only together with others. So no factor is below the square of the share of columns that are not
-    noise (Storey 2002), or of `FREE_COLUMNS` in all columns if that is larger.
+    may also matter only together with others. So no factor is below the square of the estimated share of columns that
+    are not noise (Storey 2002), or of `FREE_COLUMNS` / number of columns if that is larger.
     """
     statistic, freedom = association(rows, cuts, labels)
     columns = len(statistic)

@@ -14,17 +14,17 @@ from ricnet.errors import RicnetError, setting
 from ricnet.nets.fitted import FittedLayer
 
 WIDTHS = {"whitened": (64, 256, 256), "whitened-deep": (128, 384, 512)}
-"""Channels of the three blocks. Deep ones have a third convolution with a shortcut around the last two."""
+"""Channels of the three blocks. In whitened-deep they have a third convolution, and a shortcut around the last two."""
 PATCH = 2
 """Side in pixels of the patches that are whitened."""
 SMALLEST = 9
-"""Least side in pixels: 8 after the first convolution, halved three times."""
+"""Minimum side of an image in pixels: 8 after the first convolution, halved three times."""
 EPSILON = 5e-4
 """Added to the variances of patches, so that directions without variance are not amplified."""
 SCALE = 1 / 9
 """Factor of the embedding. The linear head of the speed records has it; it keeps the first logits small."""
 MOMENTUM = 0.4
-"""Of the averages of batch norm: runs of a few hundred updates need fast ones."""
+"""Momentum of the running averages of batch norm; runs of a few hundred updates need fast averages."""
 
 
 class Whitening(FittedLayer):
@@ -59,7 +59,7 @@ class Whitening(FittedLayer):
 
 
 class Block(nn.Module):
-    """Convolution, max-pool and convolution, each with batch norm; deep ones have one convolution more."""
+    """Convolution, max-pool and convolution, each with batch norm; with `deep` one more convolution."""
 
     def __init__(self, inputs: int, outputs: int, deep: bool) -> None:
         super().__init__()

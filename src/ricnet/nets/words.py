@@ -9,7 +9,7 @@ from ricnet.nets.fitted import FittedLayer
 TABLE_ROWS = 1 << 15
 """Rows of the embedding table of `Words`; words with the same hash share one."""
 SLOTS = 1 << 20
-"""Hashes that `TfIdf` tells apart."""
+"""Number of hashes that `TfIdf` distinguishes; ids are taken modulo this number."""
 FEATURES = 1 << 14
 """Words and word pairs with a vector in `TfIdf`, plus one; more cost time at every update."""
 GAIN = 3.0
@@ -44,10 +44,11 @@ class TfIdf(FittedLayer):
     """Token ids (batch, tokens) → (batch, size): GAIN times the sum of a learned vector per word and word pair,
     weighted by tf-idf. Vectors start at 0, so a linear head after it begins as logistic regression on tf-idf.
 
-    FEATURES − 1 of them have vectors, all others are ignored: the words in most training texts, then the pairs. With n
-    training texts, of which df contain a feature that a text has tf times, its weight is (1 + ln tf)·(ln((1 + n)/(1 +
-    df)) + 1), for pairs times PAIR_WEIGHT, divided by the Euclidean norm of the weights of the text, as in scikit-learn
-    with sublinear_tf. Words are at even positions, counted from 0, and pairs at odd ones.
+    A feature is a word or a word pair. FEATURES − 1 of them have vectors, first the words that occur in most training
+    texts, then such pairs; all others are ignored. A feature that occurs tf times in a text and in df of n training
+    texts has the weight (1 + ln tf)·(ln((1 + n)/(1 + df)) + 1), for pairs times PAIR_WEIGHT, divided by the Euclidean
+    norm of the weights of the text, as in scikit-learn with sublinear_tf. Words are at even positions, counted from 0,
+    and pairs at odd ones.
     """
 
     vocabulary = 1 << 31
@@ -66,7 +67,7 @@ class TfIdf(FittedLayer):
 
     @torch.no_grad()
     def fit(self, ids: Integer[Tensor, "n tokens"], labels: Int64[Tensor, "n"] | None = None) -> None:
-        """Choose the features and their idf by the training texts."""
+        """Choose features and compute their idf from the training texts."""
         self.feature.zero_()
         self.idf.zero_()
         taken = 1

@@ -184,7 +184,7 @@ def _label_left(axes: np.ndarray) -> None:
             ax.yaxis.set_major_formatter("{x:g}")
 
 
-# Cards of the page; each is a hundredth of the size of a matplotlib figure
+# Cards of the page: SVG paths, which take a hundredth of the bytes of a matplotlib figure
 
 KINDS_IN_STEPS = {
     "easy": "right after the fewest steps",

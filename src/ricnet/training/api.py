@@ -299,7 +299,7 @@ def _nothing_left(folder: RunFolder) -> str:
 
 
 def _read(request: Request, resumed: RunFolder | None, processes: Processes) -> Dataset:
-    """The data, read with the tokenizer of a pretrained encoder, if any. A resumed run has its own."""
+    """The data, read with the tokenizer of a pretrained encoder, if any. A resumed run has stored its own."""
     tokenizer = None if resumed is None else _stored_tokenizer(resumed)
     with first_on_each_machine(processes):
         if resumed is None and is_pretrained(request.encoder):
@@ -413,8 +413,8 @@ def _resolved(
     """The encoder, read or built unless given, and the configuration with the horizon of its exits."""
     if config.oversize != dataset.oversize:
         raise RicnetError(
-            f"{setting('oversize', config.oversize)} is for images that are read from files; {dataset.name} has images "
-            f"of {dataset.oversize:g} times the resolution; leave it out."
+            f"{setting('oversize', config.oversize)} does not fit {dataset.name}, whose images are stored at "
+            f"{dataset.oversize:g} times the resolution; leave it out."
         )
     if encoder is None and config.network.pretrained:
         encoder = find_encoder(config.network.encoder) if resumed is None else _stored_encoder(resumed)

@@ -12,9 +12,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315
-"""Of the quintic polynomial that moves singular values towards 1."""
+"""Coefficients of the quintic polynomial that moves singular values towards 1."""
 STEPS = 5
+"""Applications of the polynomial."""
 ROOT_MEAN_SQUARE = 0.2
+"""Root mean square of an update of a matrix, before the learning rate."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 
@@ -32,7 +34,7 @@ def orthogonalized(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows
 
 
 def muon_matrices(module: nn.Module) -> list[nn.Parameter]:
-    """Weights of the module's layers, which Muon updates."""
+    """Trainable parameters of two or more axes: linear layers and convolutions."""
     return [parameter for parameter in module.parameters() if parameter.ndim > 1 and parameter.requires_grad]
 
 

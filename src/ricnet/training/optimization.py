@@ -175,8 +175,8 @@ def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
 
 
 def clip_gradient(parameters: Sequence[nn.Parameter], limit: float | None) -> Float[Tensor, ""]:
-    """Scale gradients down to a norm of at most `limit`, if given; returns the norm before. On a CPU nothing is
-    multiplied by 1."""
+    """Scale gradients down to a norm of at most `limit`, if given, and return the norm before. On a CPU,
+    gradients within the limit are left alone instead of multiplied by 1."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients or gradients[0].is_cuda:
         return nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)

@@ -31,13 +31,14 @@ Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
 GPU = torch.device("cuda")
 TEXT_ENCODER = "tfidf"
 FEW_ROWS = 5_000
-"""Training rows below which networks are smaller and runs have more epochs."""
+"""Training rows below which the settings for few rows apply. Width, epochs, batch size, weight decay and steps of
+tables do not depend on it: they change smoothly (`by_rows`)."""
 VERY_FEW_ROWS = 1_000
 """Training rows below which the batch size is chosen so that few rows are left over."""
 LARGE_TABLE = 50_000
-"""Rows of a table above which an estimator no longer holds out more of them."""
+"""Rows of a table above which an estimator holds out no more validation rows than at this number."""
 MOST_UPDATES = 8_000
-"""Updates of a large table, which limit its batch size from below."""
+"""Maximum updates on a table; larger tables get larger batches."""
 MOST_JOINT, MOST_JOINT_OF_A_TABLE = 20, 5
 """Maximum number of classes for joint credit, and for joint credit on tables, which get fewer updates."""
 ROWS_TO_JUDGE = 50
@@ -105,6 +106,7 @@ class Facts:
 
     @property
     def reads_words(self) -> bool:
+        """Whether the recipe of texts applies: the encoder reads token ids and is trained."""
         return self.text and not self.frozen
 
     @property
@@ -361,7 +363,7 @@ def following(credit: str, given: Mapping[str, Any], classes: int) -> dict[str, 
 
 def _network(facts: Facts) -> EncoderOptions:
     """Few images get a small network, and a CPU one that downsamples early, which leaves time for more updates. An
-    encoder that the user names keeps its width. A pretrained encoder is followed by the MLP that tables get."""
+    encoder that the user names keeps its width. A pretrained encoder is followed by an MLP as wide as for tables."""
     share = by_rows(facts.rows, TABLE_WIDTH) if facts.is_table else 0.5 if facts.few else 1.0
     if facts.pretrained or facts.frozen:
         return EncoderOptions(facts.encoder or "custom", share, freeze=facts.frozen)
@@ -440,7 +442,7 @@ def _many_rows(facts: Facts) -> Optimization:
     )
 
 
-# Tables: each setting is a number of rows → value, between them a straight line in the logarithms of both
+# Tables: each setting maps numbers of rows to values; `by_rows` interpolates between them
 
 
 TABLE_EPOCHS = {1_000: 100.0, 5_000: 60.0, 20_000: 20.0, 200_000: 20.0, 800_000: 5.0}
@@ -451,8 +453,8 @@ TABLE_AVERAGE = {2_000: 0.98, 10_000: 0.99}
 TABLE_PATIENCE = {20_000: 15.0, 200_000: 5.0}
 TABLE_STEPS, TABLE_ROLLOUTS = {2_000: 5.0, 8_000: 3.0}, {2_000: 4.0, 8_000: 2.0}
 FEATURES_LR = {2_000: 1e-3, 20_000: 4e-3}
-"""Learning rate for features of a frozen encoder; at that of tables, few features had their best epoch second or
-third."""
+"""Learning rate for features of a frozen encoder. At the rate of tables, the best epoch of runs with few rows was the
+second or third."""
 
 
 def by_rows(rows: int, points: Mapping[int, float]) -> float:
@@ -481,7 +483,7 @@ def _table(facts: Facts) -> Optimization:
 
 def _table_steps(facts: Facts, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Steps, and roll-outs of methods that sample: fewer with many rows, where the time of an update matters more than
-    its variance. Up to five classes have 2 roll-outs, few features those of their own recipe."""
+    its variance. Tables of up to five classes have 2 roll-outs; few rows of features keep those of METHOD_SETTINGS."""
     if facts.reads_words:
         return {"horizon": 5}
     most = by_rows(facts.rows, TABLE_ROLLOUTS) if facts.frozen or facts.classes > MOST_JOINT_OF_A_TABLE else 2

@@ -72,8 +72,9 @@ def compile_method(method: AnyMethod) -> AnyMethod:
 
 
 def measure_rarely(method: AnyMethod, stands_for: Callable[[], int]) -> AnyMethod:
-    """The same method, with `metrics`, if it has such a function, multiplied by `stands_for()`, the number of updates
-    that the present one represents; where this is 0, they are not computed."""
+    """The same method with its diagnostics, `metrics`, computed in some updates only. `stands_for()` is the number of
+    updates that the present one represents: its metrics are multiplied by it, and not computed if it is 0. A method
+    without `metrics` is returned unchanged."""
     plain: Callable[..., dict[str, Tensor]] | None = getattr(type(method), "metrics", None)
     if plain is None:
         return method

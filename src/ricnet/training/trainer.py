@@ -232,8 +232,8 @@ class Trainer:
         torch._foreach_add_(sums, [m.float() for m in metrics.values()])
 
     def _stands_for(self) -> int:
-        """Number of updates whose diagnostics are those of this one: of every tenth update of an epoch it and those up
-        to the next, of the others none."""
+        """Number of updates that the diagnostics of this one represent: for every tenth update of an epoch those up to
+        the next measurement, for all others 0."""
         place = self.update % self.updates_per_epoch
         return 0 if place % MEASURE_EVERY else min(MEASURE_EVERY, self.updates_per_epoch - place)
 

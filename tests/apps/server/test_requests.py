@@ -136,7 +136,7 @@ def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client,
     assert np.allclose([beliefs(answer, table) for answer in said], path.final.exp(), atol=1e-5)
     assert [answer["input"] for answer in said] == ["rows[0]", "rows[1]"]
     [note] = told["notes"]
-    assert "1 of 2 rows have a value of 'colour' that training had not, such as 'pink'" in note
+    assert "1 of 2 rows have a value of 'colour' that no training row had, such as 'pink'" in note
     alone = table_client.post("/v1/predict", json={"rows": rows[0]}).json()
     assert alone["predictions"][0]["confidence"] == pytest.approx(said[0]["confidence"], abs=1e-5)
     assert alone["notes"] == []

@@ -45,8 +45,8 @@ class Question:
     answer: "Future[Trajectory]" = field(default_factory=Future)
 
     def joins(self, first: "Question") -> bool:
-        """Whether both fit in one batch. With different budgets they do at the stages only, which each input leaves by
-        itself."""
+        """Whether both fit in one batch. Requests without limits always do, also with different budgets: each input
+        halts by its own rule."""
         if self.plain and first.plain:
             return True
         kinds = {(one.max_steps, one.trace, getattr(one.classifier, "budget", None)) for one in (self, first)}
