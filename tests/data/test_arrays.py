@@ -160,7 +160,7 @@ def test_gaps_that_only_other_parts_have_are_the_mean(tmp_path: Path) -> None:
         (four(TABLE, Y + 3), "y_test; y_train; 4, 5, 6"),
         (four(TABLE, Y.astype(str)), "y_train, y_test"),
         ({"x": TABLE, "y": np.array([b"\xff", b"a"])[Y % 2]}, "y; UTF-8"),
-        ({"x": TABLE, "y": np.array([0x7FFFFFFF, 97], "<u4").view("<U1")[Y % 2]}, "y; no text"),
+        ({"x": TABLE, "y": np.array([0x7FFFFFFF, 97], "<u4").view("<U1")[Y % 2]}, "y; not text"),
         ({"x": TABLE, "y": np.array(["\ud800", "a"])[Y % 2]}, r"'\ud800'"),
         ({"x": TABLE, "y": np.array([9, 9, *Y[2:] % 2])}, "at least 3; '9' (2)"),
     ],
