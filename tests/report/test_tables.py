@@ -121,6 +121,12 @@ def test_a_run_names_its_balanced_accuracy_where_it_differs(pair: list[RunRecord
         assert "Seed 0." in shown
 
 
+def test_the_mark_of_a_collapse_is_at_the_run_that_its_note_names(pair: list[RunRecord]) -> None:
+    fallen = replace(pair[0], collapses=({"epoch": 7, "accuracy": 0.2, "best_accuracy": 0.5},))
+    for run, marks in ((pair[0], 0), (fallen, 2), (replace(fallen, label=f"{fallen.label} †"), 2)):
+        assert printed(run_table(run), 80).count("†") == marks
+
+
 def test_captions_tell_size_and_error(pair: list[RunRecord]) -> None:
     """√(0.98444 · 0.01556 / 450) = 0.58 points, of SL 0.54; about 0.56."""
     caption = results_caption(single(pair))

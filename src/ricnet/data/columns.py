@@ -202,6 +202,9 @@ class Columns:
         table = self.complete(table)
         notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
+            if isinstance(column, Text) and (blank := sum(not cell.strip() for cell in table.columns[column.name])):
+                share = f"{blank} of {len(table)} rows"
+                notes.append(f"{table.name}: {share} have no text in {column.name!r}; their answers mean nothing.")
             if not isinstance(column, Category) or column.other:  # the names of rare values are not kept
                 continue
             cells = table.columns[column.name]

@@ -164,8 +164,6 @@ class CollapseWatch:
     def __init__(self, rows: int | None = None) -> None:
         """`rows`: training rows, for the standard error of accuracies, if known."""
         self.rows = rows
-        self.collapsed = self.begins = False
-        """Whether the last epoch was a collapse, and whether it was the first in a row."""
         self.best = 0.0
         self.value_losses: dict[int, float] = {}
         """By epoch, because archived runs may lack some."""
@@ -175,9 +173,7 @@ class CollapseWatch:
         accuracy, value_loss = (_number(line.get("train"), name) for name in ("accuracy", "value_loss"))
         update = _number(line, "update")
         found = {} if update is not None and update <= FIRST_UPDATES else self._fallen(accuracy)
-        found |= self._jumped(line["epoch"], value_loss)
-        self.begins, self.collapsed = bool(found) and not self.collapsed, bool(found)
-        return found
+        return found | self._jumped(line["epoch"], value_loss)
 
     def _fallen(self, accuracy: float | None) -> Collapse:
         if accuracy is None:

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ricnet.errors import listing
-from ricnet.io import TABLE, short
+from ricnet.io import MARK, TABLE, short
 from ricnet.report.comparison import (
     ALPHA,
     BALANCED_ACCURACY,
@@ -261,7 +261,8 @@ def run_table(run: RunRecord) -> Group:
         f"Balanced accuracy: {BALANCED_ACCURACY.write(balanced, unit=True)}." * differs,
         collapse_note([run]),
     ]
-    grid = results_grid(Comparison((RunGroup(run.label, (run,)),)))
+    label = run.label.removesuffix(MARK) + MARK * bool(run.collapses)
+    grid = results_grid(Comparison((RunGroup(label, (run,)),)))
     return Group(Fitted(_without_data(grid), OPTIONAL), Text(" ".join(filter(None, words))))
 
 

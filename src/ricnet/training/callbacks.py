@@ -278,17 +278,19 @@ class Progress(Callback):
 
 
 class Collapse(Callback):
-    """Adds `collapse` to the line of an epoch in which training collapsed, and says so once each time it begins."""
+    """Adds `collapse` to the line of each epoch in which training collapsed, and says so the first time."""
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         self.watch = CollapseWatch(len(trainer.dataset.train))
-        for line in trainer.folder.metrics_lines() if trainer.folder is not None else ():
-            self.watch.see(line)
+        earlier = trainer.folder.metrics_lines() if trainer.folder is not None else ()
+        self.told = bool([line for line in earlier if self.watch.see(line)])
 
     def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
-        if found := self.watch.see(line):
-            line["collapse"] = found
-        if self.watch.begins:
+        if not (found := self.watch.see(line)):
+            return
+        line["collapse"] = found
+        if not self.told:
+            self.told = True
             kept = f"The best weights so far are of epoch {trainer.best['epoch']}."
             again = f"If it does not recover, train again {_calmer(trainer)}."
             note = f"note: training collapsed in epoch {line['epoch']}: {collapse_words(found)}. {kept} {again}"
