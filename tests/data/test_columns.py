@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from refusals import refusal
 from ricnet.data.columns import Category, Columns, Date, Number, columns_from_json, fit_columns, is_plain
 from ricnet.data.tables import Cells, Table, TableError, parse_date, parse_number, read_json_lines, show_date
+from ricnet.data.texts import Text
 
 DAY = float((date(2024, 2, 29) - date(1970, 1, 1)).days)
 
@@ -91,6 +92,13 @@ def test_a_new_value_is_encoded_as_unknown_with_a_note(
     said = columns.surprises(table(a=cells))
     assert len(said) == len({bool(cell) for cell in cells if cell != "v"})  # a note for words, one for empty cells
     assert all(fact in " ".join(said) for fact in facts)
+
+
+def test_empty_texts_of_a_table_are_counted_in_a_note() -> None:
+    columns = Columns("y", (Text("a", 8),))
+    assert columns.surprises(table(a=["a word", "other words"])) == ()
+    [said] = columns.surprises(table(a=["a word", "", " \t"]))
+    assert "2 of 3 texts are empty" in said
 
 
 def test_columns_with_nothing_in_them_are_left_out_and_named() -> None:
