@@ -33,7 +33,7 @@ def test_width_multiplies_the_embedding() -> None:
         ("resnet50", (3, 32, 32), ("resnet50", "mean resnet10")),
         ("timm/resnet50", (3, 32, 32), ("mean timm:resnet50",)),
         ("microsoft/resnet-50", (3, 32, 32), ("mean hf:microsoft/resnet-50",)),
-        ("resnet18", (13,), ("13 features", "mlp")),
+        ("resnet18", (13,), ("rows of 13 numbers", "leave it out")),
         ("words", (3, 8, 8), ("words", "images")),
         ("tfidf", (3, 8, 8), ("tfidf", "images")),
     ],

@@ -129,7 +129,7 @@ def build_encoder(options: EncoderOptions, input_shape: tuple[int, ...]) -> nn.M
     options = replace(options, freeze=False)
     if len(input_shape) == 1 and name in (*BLOCKS_PER_STAGE, *WIDTHS, "conv"):
         raise RicnetError(
-            f"{setting('encoder', name)} reads images, but each input is a row of {input_shape[0]} features; use mlp."
+            f"{setting('encoder', name)} reads images, but inputs are rows of {input_shape[0]} numbers; leave it out."
         )
     if len(input_shape) != 1 and name in (*READ_TEXTS, "tabular"):
         kind = "tables" if name == "tabular" else "texts"

@@ -512,7 +512,7 @@ def refuse_other_kind(reader: nn.Module, dataset: Dataset, config: Config) -> No
     if (known is not None) == dataset.is_text:
         return
     if known is not None:
-        raise RicnetError(f"{encoder} reads texts, but {dataset.name} holds {dataset.unit}; leave it out.")
+        raise RicnetError(f"{encoder} reads texts, but the inputs are {dataset.unit}; leave it out.")
     raise RicnetError(
         f"{encoder} cannot read texts, which {dataset.name} holds; use {setting('encoder', 'tfidf')} (a module of your "
         "own that reads token ids needs an attribute `vocabulary`, the number of ids)."
