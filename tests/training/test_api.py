@@ -281,6 +281,8 @@ def test_given_settings_override_the_preset(given: dict[str, Any], settled: dict
         ("ric", {"exits": "stage", "gae_lambda": 0.5}, ("gae-lambda", "no effect", "exits")),
         ("ric", {"rollouts": 1, "label_baseline": True}, ("rollouts", "label-baseline")),
         ("ric-closed-form", {"reward_floor": 0.1}, ("reward-floor", "ric-closed-form")),
+        (None, {"crop_area": 0.5}, ("--crop-area 0.5", "for images, not rows")),
+        ("supervised", {"cutout": 2}, ("--cutout 2", "for images, not rows")),
     ],
 )
 def test_a_setting_without_effect_is_refused(

@@ -119,14 +119,21 @@ TYPICAL = Facts(rows=50_000, classes=10, side=32)
 
 # A configuration
 
+FOR_IMAGES = ("shift", "crop_area", "cutout")
+"""Settings of augmentation that would do nothing on other data."""
+
 
 def configure(
     dataset: Dataset, method: str | None, preset_name: str, device: torch.device = GPU, /, **changes: Any
 ) -> Config:
     """The configuration of a preset for this data and device, with some settings changed. If `method` is None, it is
     the preset's default."""
-    if not dataset.is_image and changes.get("encoder") == "auto":
-        del changes["encoder"]
+    if not dataset.is_image:
+        if changes.get("encoder") == "auto":
+            del changes["encoder"]
+        for name in FOR_IMAGES:
+            if changes.get(name):
+                raise RicnetError(f"{setting(name, changes[name])} is for images, not {dataset.unit}; leave it out.")
     config = preset(preset_name, method, Facts.of(dataset, device, changes), changes)
     if changes.get("final_fit"):  # no rows are held out to choose by
         last = replace(config.optimization, select="last", patience=None)
