@@ -94,11 +94,11 @@ def test_a_new_value_is_encoded_as_unknown_with_a_note(
     assert all(fact in " ".join(said) for fact in facts)
 
 
-def test_a_row_without_text_is_named_because_its_answer_means_nothing() -> None:
+def test_empty_texts_of_a_table_are_counted_in_a_note() -> None:
     columns = Columns("y", (Text("a", 8),))
     assert columns.surprises(table(a=["a word", "other words"])) == ()
     [said] = columns.surprises(table(a=["a word", "", " \t"]))
-    assert "2 of 3 rows have no text in 'a'" in said
+    assert "2 of 3 texts are empty" in said
 
 
 def test_columns_with_nothing_in_them_are_left_out_and_named() -> None:

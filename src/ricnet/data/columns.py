@@ -203,8 +203,7 @@ class Columns:
         notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
             if isinstance(column, Text) and (blank := sum(not cell.strip() for cell in table.columns[column.name])):
-                share = f"{blank} of {len(table)} rows"
-                notes.append(f"{table.name}: {share} have no text in {column.name!r}; their answers mean nothing.")
+                notes.append(f"{table.name}: {blank} of {len(table)} texts are empty; ignore their predictions.")
             if not isinstance(column, Category) or column.other:  # the names of rare values are not kept
                 continue
             cells = table.columns[column.name]
