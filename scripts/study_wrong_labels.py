@@ -5,7 +5,7 @@
 The tables of TABLES were fixed before the first run and chose no recipe. A share of all labels, of training and of test
 rows, is replaced by another class at random. Test rows are judged by these labels and by the true ones. Every estimator
 has its default settings; for ricnet's these include a temperature if validation rows support one. Results are kept in
-results/wrong_labels.json and not measured again; the table of docs/questions/wrong-labels.md is written from them.
+results/wrong_labels.json and not measured again; the table of docs/when.md is written from them.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from compare_estimators import ESTIMATORS, read, versions
 from ricnet.evaluation.metrics import expected_calibration_error
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE = ROOT / "results" / "wrong_labels.json", ROOT / "docs" / "questions" / "wrong-labels.md"
+RESULTS, PAGE = ROOT / "results" / "wrong_labels.json", ROOT / "docs" / "when.md"
 MARKED = re.compile(r"(<!-- wrong-labels -->\n).*?(<!-- /wrong-labels -->)", re.DOTALL)
 TABLES = ("optdigits", "splice", "chess", "texture")
 SHARES = (0.0, 0.1, 0.2)
