@@ -64,7 +64,7 @@ def test_peak_memory_is_the_same_when_asked_again_and_grows_with_the_batch(cuda_
     first._step(), larger._step()  # in which cuDNN tries what is fastest, with more memory than it then takes
     once, again, more = peak_gigabytes(first), peak_gigabytes(first), peak_gigabytes(larger)
     assert again == pytest.approx(once, rel=0.05)
-    assert more > 4 * (once - first.feed.inputs.nbytes / 1e9)
+    assert more > 4 * (once - first.batches.feed.inputs.nbytes / 1e9)
 
 
 def test_peak_memory_is_left_out_on_a_cpu() -> None:
