@@ -1,18 +1,21 @@
 """Which of the three RIC algorithms should be the default for a kind of data? Validation data decides.
 
-    python scripts/study_default.py digits photos/ my.csv --seeds 3 [--exits stage] [--data-dir DIR] [--show]
+    python scripts/study_default.py digits photos/ my.csv --seeds 3 [--exits stage] [--data-dir DIR] [--write]
 
 Each algorithm is trained by the preset `fast`, Algorithm 1 also with the paper's rounds of five passes, and judged by
 the NLL of validation rows after temperature scaling on the same rows. An algorithm that takes more
 than twice the CPU seconds of the fastest is excluded. The lowest NLL wins; algorithms whose paired difference from it
-has a 95 % interval that includes 0 tie with it, and a tie goes to Algorithm 1, then to on-policy. Test rows are not
-read. Results are kept in results/default_method.json and not measured again; `--show` prints the table.
+has a 95 % interval that includes 0 tie with it, and a tie goes to Algorithm 1, then to on-policy. Data sets of one kind
+(KINDS) are averaged for each seed before they are compared. Test rows are not read. Results are kept in
+results/default_method.json and not measured again; `--write` writes the tables of docs/questions/algorithm.md.
 """
 
 import argparse
 import json
 import platform
+import re
 import time
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,9 @@ from ricnet.training.api import train_in_memory
 from ricnet.training.recipes import configure
 from ricnet.version import __version__
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "default_method.json"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = ROOT / "results" / "default_method.json", ROOT / "docs" / "questions" / "algorithm.md"
+MARKED = re.compile(r"(<!-- (data|kinds) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 CPU = torch.device("cpu")
 ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "Algorithm 1, rounds of 5 passes": ("ric", {"passes_per_snapshot": 5}),
@@ -38,8 +43,17 @@ ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
 """In the order in which ties are decided."""
 SYSTEMS = ALGORITHMS | {"SL": ("supervised", {})}
 MOST_TIME = 2.0
+KINDS = {
+    "tables below 5,000 rows": ("german", "contraceptive", "vehicle", "segment", "crx"),
+    "tables from 5,000 rows on": ("magic", "penbased", "letter"),
+    "small images, on a CPU": ("digits",),
+    "exits": ("digits, exits stage",),
+    "few photographs": ("photographs, 5 × 60",),
+}
 
 Run = dict[str, float]
+Runs = dict[str, dict[str, Run]]
+"""By algorithm and seed."""
 
 
 def main() -> None:
@@ -48,7 +62,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--exits", default="none")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--show", action="store_true", help="print the table of all results")
+    parser.add_argument("--write", action="store_true", help="write the tables of all results into the page")
     options = parser.parse_args()
     torch.set_num_threads(1)
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"runs": {}}
@@ -60,14 +74,15 @@ def main() -> None:
             continue
         dataset = load(data, data_dir=options.data_dir)
         runs[str(seed)] = measure(dataset, method, {**changes, "exits": options.exits}, seed)
-        kept["made_with"] = {
-            "versions": f"ricnet {__version__}, PyTorch {torch.__version__}, Python {platform.python_version()}",
-            "hardware": f"{platform.machine()}, one thread",
-        }
+        versions = f"ricnet {__version__}, PyTorch {torch.__version__}, Python {platform.python_version()}"
+        made_with = f"{versions}; {platform.machine()}, one thread"
+        kept["made_with"] = sorted({*kept.get("made_with", []), made_with})
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         print(title, name, seed, runs[str(seed)], flush=True)
-    if options.show:
-        print(table(kept["runs"]))
+    if options.write:
+        tables = {"data": table(kept["runs"]), "kinds": table(kinds(kept["runs"]), differences=True)}
+        text = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(MARKED.sub(lambda mark: f"{mark[1]}{tables[mark[2]]}\n{mark[3]}", text), encoding="utf-8")
 
 
 def measure(dataset: Dataset, method: str, changes: dict[str, Any], seed: int) -> Run:
@@ -86,21 +101,42 @@ def measure(dataset: Dataset, method: str, changes: dict[str, Any], seed: int) -
     }
 
 
-def winner(runs: dict[str, dict[str, Run]]) -> str:
-    """The default by the rule above. With one seed there are no intervals, and the lowest NLL wins."""
-    own = {name: list(by_seed.values()) for name, by_seed in runs.items() if name in ALGORITHMS and by_seed}
-    mean = {
-        name: {part: np.mean([run[part] for run in each]) for part in ("nll", "seconds")} for name, each in own.items()
+def kinds(results: dict[str, Runs]) -> dict[str, Runs]:
+    """Runs of each kind of data that all its data sets have, averaged over the data sets for each seed."""
+    found = {kind: [results[data] for data in members if data in results] for kind, members in KINDS.items()}
+    return {kind: _averaged(every) for kind, every in found.items() if every}
+
+
+def _averaged(every: Sequence[Runs]) -> Runs:
+    seeds = {name: set.intersection(*({*runs.get(name, {})} for runs in every)) for name in SYSTEMS}
+    parts = ("nll", "accuracy", "seconds")
+    return {
+        name: {seed: {part: mean([runs[name][seed][part] for runs in every]) for part in parts} for seed in sorted(own)}
+        for name, own in seeds.items()
     }
-    fastest = min(entry["seconds"] for entry in mean.values())
-    fast = [name for name in ALGORITHMS if name in mean and mean[name]["seconds"] <= MOST_TIME * fastest]
-    best = min(fast, key=lambda name: mean[name]["nll"])
+
+
+def winner(runs: Runs) -> str:
+    """The default by the rule above. With one seed there are no intervals, and the lowest NLL wins."""
+    own = {name: by_seed for name, by_seed in runs.items() if name in ALGORITHMS and by_seed}
+    seconds = {name: mean([run["seconds"] for run in by_seed.values()]) for name, by_seed in own.items()}
+    fast = [name for name in ALGORITHMS if name in own and seconds[name] <= MOST_TIME * min(seconds.values())]
+    best = min(fast, key=lambda name: mean([run["nll"] for run in own[name].values()]))
     return next(name for name in fast if name == best or ties(own[name], own[best]))
 
 
-def ties(one: list[Run], best: list[Run]) -> bool:
-    less = np.subtract([run["nll"] for run in one], [run["nll"] for run in best])
+def ties(one: dict[str, Run], best: dict[str, Run]) -> bool:
+    less = paired(one, best)
     return len(less) > 1 and abs(less.mean()) <= half_width(less)
+
+
+def paired(one: dict[str, Run], other: dict[str, Run]) -> Any:
+    """Differences in NLL, for the seeds that both have."""
+    return np.array([one[seed]["nll"] - other[seed]["nll"] for seed in sorted(one.keys() & other.keys())])
+
+
+def mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
 
 
 def half_width(values: Any) -> float:
@@ -108,21 +144,27 @@ def half_width(values: Any) -> float:
     return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
-def table(results: dict[str, dict[str, dict[str, Run]]]) -> str:
-    """One row per kind of data; a cell has NLL, accuracy and CPU seconds, and the winner is bold."""
+def table(results: dict[str, Runs], differences: bool = False) -> str:
+    """One row per kind of data; a cell has NLL, accuracy and CPU seconds, and the winner is bold. With `differences` a
+    cell has the NLL less that of the winner too."""
     lines = ["| Data | Seeds | " + " | ".join(SYSTEMS) + " |", "| :--- | ---: |" + " ---: |" * len(SYSTEMS)]
     for data, runs in results.items():
-        chosen, seeds = winner(runs), max(map(len, runs.values()))
-        cells = []
-        for name in SYSTEMS:
-            each = list(runs.get(name, {}).values())
-            nll, accuracy, seconds = (
-                np.mean([run[part] for run in each]) if each else 0.0 for part in ("nll", "accuracy", "seconds")
-            )
-            text = f"{nll:.3f} / {100 * accuracy:.1f} / {seconds:.0f}" if each else "–"
-            cells.append(f"**{text}**" if name == chosen else text)
-        lines.append(f"| {data} | {seeds} | " + " | ".join(cells) + " |")
+        chosen, counts = winner(runs), sorted({len(by_seed) for by_seed in runs.values() if by_seed})
+        cells = [_cell(runs, name, chosen, differences) for name in SYSTEMS]
+        lines.append(f"| {data} | {' or '.join(map(str, counts))} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _cell(runs: Runs, name: str, chosen: str, differences: bool) -> str:
+    own = runs.get(name) or {}
+    if not own:
+        return "–"
+    nll, accuracy, seconds = (mean([run[part] for run in own.values()]) for part in ("nll", "accuracy", "seconds"))
+    text = f"{nll:.3f} / {100 * accuracy:.1f} / {seconds:.0f}"
+    less = paired(own, runs[chosen])
+    if differences and name != chosen and len(less) > 1:
+        text += f" ({less.mean():+.3f} ± {half_width(less):.3f})".replace("-", "−")
+    return f"**{text}**" if name == chosen else text
 
 
 if __name__ == "__main__":
