@@ -1,0 +1,189 @@
+"""Is RIC ahead of SL where there are few photographs? 10, 25, 50 and 100 % of ImageWoof's training photographs.
+
+    python scripts/study_little_data.py --data-dir DIR --jobs 4 --minutes 4 --deadline 9   # until nothing is left
+    python scripts/study_little_data.py --show
+
+The shares are nested and stratified (`--train-fraction`); validation and test photographs are always the same. The
+network is a ResNet-18 of half width at 128 pixels, nothing is calibrated and the halting rule is V < 0. SL is also read
+with a temperature fitted on validation data.
+
+- algorithm-1, sl: `--preset paper`. Every run makes the updates of 600 epochs of all photographs, and Algorithm 1 takes
+  a snapshot every 155 updates, which are five passes through all of them.
+- on-policy: the same settings with a snapshot at every update: one roll-out, joint credit, c up to 10.
+- sl-fast: SL by `--preset fast`, which chooses its own epochs, batches and rates for the number of photographs.
+
+The queue begins with 10 % and ends with 100 %. The runs of 2000 epochs in results/imagewoof-half-resnet18-paper do not
+help at 100 %: all of them select an epoch after the 600th, and of the best epoch before it neither the weights nor the
+test results are archived. Validation after each epoch costs more at a small share: at 10 % a run has 6,200 epochs of
+three updates. Results are kept in results/little-data; scripts/write_questions.py writes them to
+docs/questions/little-data.md.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from archive_results import archive_run
+from ricnet.data import whole_path
+from ricnet.errors import RicnetError
+from ricnet.models.config import from_json
+from ricnet.models.run import RunFolder
+from ricnet.report.comparison import ACCURACY, ECE, NLL, Metric
+from ricnet.report.runs import RunRecord, read_run
+from ricnet.studies.runner import derive
+from ricnet.training.api import pick_device
+from ricnet.training.recipes import configure
+from run_queue import Job, add_options, archive_of, read, store, work
+from write_evidence import of
+from write_evidence import table as markdown
+from write_questions import READING, gap, mean
+
+ARCHIVES = Path(__file__).resolve().parents[1] / "results" / "little-data"
+SHARES, SEEDS = (0.1, 0.25, 0.5, 1.0), (0, 1, 2)
+NETWORK = {"encoder": "resnet18", "width": 0.5}
+RAW = {"calibration": "none", "halt_rule": "value"}
+EPOCHS, PASSES = 600, 5
+"""Epochs, and passes per snapshot, if all photographs are used."""
+SYSTEMS = {
+    "paper": {"algorithm-1": "ric", "on-policy": "ric-on-policy", "sl": "supervised"},
+    "fast": {"sl-fast": "supervised"},
+}
+"""Methods by preset, the most important first."""
+TITLES = {
+    "algorithm-1": "RIC, Algorithm 1",
+    "on-policy": "RIC, on-policy",
+    "sl": "SL",
+    "sl-temperature": "SL + temperature",
+    "sl-fast": "SL, `fast`",
+    "sl-fast-temperature": "SL, `fast`, + temperature",
+}
+COMPARED = [
+    ("algorithm-1", "sl"),
+    ("algorithm-1", "sl-temperature"),
+    ("on-policy", "sl"),
+    ("on-policy", "sl-temperature"),
+    ("algorithm-1", "on-policy"),
+    ("algorithm-1", "sl-fast"),
+    ("algorithm-1", "sl-fast-temperature"),
+]
+METRICS = (ACCURACY, NLL, ECE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, ARCHIVES)
+    parser.add_argument("--data", default="imagewoof", help="other data for a trial; give --to too")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of all photographs, for a trial")
+    parser.add_argument("--resolution", type=int, help="by default that of the data; ImageWoof: 128")
+    options = parser.parse_args()
+    if not options.show:
+        if (options.data != "imagewoof" or options.epochs != EPOCHS) and options.to == ARCHIVES:
+            parser.error("--data and --epochs are for trials, whose results do not belong to the study; add --to DIR")
+        data = store(options.data, options, resolution=options.resolution)
+        work(partial(unfinished, jobs(data, options), options.to), finish, options)
+    print(table(options.to))
+
+
+# The queue
+
+
+def jobs(data: Path, options: argparse.Namespace) -> list[Job]:
+    """All runs of the study, the most important first."""
+    device, whole = pick_device(options.device), read(data)
+    batch = configure(whole, "supervised", "paper", device).optimization.batch_size
+    per_epoch = updates_per_epoch(len(whole.train), batch)
+    found = []
+    for share in SHARES:
+        dataset = read(data, share)
+        epochs = math.ceil(options.epochs * per_epoch / updates_per_epoch(len(dataset.train), batch))
+        for preset, systems in SYSTEMS.items():
+            for seed, (system, method) in product(SEEDS, systems.items()):
+                changes: dict[str, Any] = {**NETWORK, **RAW, "seed": seed, "resolution": options.resolution}
+                changes |= {"epochs": epochs} if preset == "paper" else {}
+                changes |= {"updates_per_snapshot": PASSES * per_epoch} if method == "ric" else {}
+                config = configure(dataset, method, preset, device, **changes)
+                config = replace(config, data=whole_path(options.data), train_fraction=share)
+                found.append(Job(name(system, share, seed), config, data, options.device))
+    return found
+
+
+def name(system: str, share: float, seed: int) -> str:
+    return f"{system}-{100 * share:g}-seed{seed}"
+
+
+def updates_per_epoch(rows: int, batch: int) -> int:
+    return rows // min(batch, rows)
+
+
+def unfinished(jobs: Sequence[Job], archives: Path) -> list[Job]:
+    """Jobs without an archive. An archive with other settings is refused, so that studies are not mixed."""
+    for each in jobs:
+        path = archive_of(each, archives)
+        if path.is_file():
+            entry = json.loads(path.read_text(encoding="utf-8"))["config"] | {"data": each.config.data}
+            if from_json(entry, str(path)) != each.config:
+                sys.exit(f"{path} was made with other settings than the study has; move it, or give another --to.")
+    return [each for each in jobs if not archive_of(each, archives).is_file()]
+
+
+def finish(job: Job, folder: RunFolder, archives: Path) -> None:
+    """Archive a run; of SL first the one with a temperature, which has the same weights."""
+    if folder.has_diverged:
+        raise RicnetError(f"{folder.path} diverged; archive nothing.")
+    if job.config.method.name == "supervised":
+        warm = RunFolder(folder.path.with_name(f"{job.name}-temperature"))
+        if not warm.finished:
+            config, dataset = replace(job.config, calibration="temperature"), read(job.data, job.config.train_fraction)
+            derive(folder, config, dataset, warm, pick_device(job.device))
+        archive_run(warm.path, archives)
+    archive_run(folder.path, archives)
+
+
+# The tables
+
+
+def table(archives: Path) -> str:
+    """Scores of each system at each share, then differences paired by seed."""
+    found = {
+        (share, system): runs for share, system in product(SHARES, TITLES) if (runs := by_seed(archives, system, share))
+    }
+    if not found:
+        return "No run is archived yet."
+    levels = [
+        [f"{100 * share:g}", TITLES[system], str(len(runs)), *(mean(scores(runs, each), each) for each in METRICS)]
+        for (share, system), runs in found.items()
+    ]
+    gaps = []
+    for share, (ours, theirs) in product(SHARES, COMPARED):
+        sides = [found.get((share, system), {}) for system in (ours, theirs)]
+        seeds = sorted(sides[0].keys() & sides[1].keys())
+        cells = [gap(*(scores(side, each, seeds) for side in sides), each) for each in METRICS if seeds]
+        gaps += (
+            [[f"{100 * share:g}", f"{TITLES[ours]} less {TITLES[theirs]}", str(len(seeds)), *cells]] if seeds else []
+        )
+    titles = ["Photographs (%)", "System", "Seeds", *(each.heading for each in METRICS)]
+    runs = [run for group in found.values() for run in group.values()]
+    machines = sorted({f"{run.hardware['name']}, PyTorch {run.hardware['torch']}" for run in runs})
+    tables = "\n\n".join(markdown(titles, body) for body in (levels, gaps) if body)
+    return f"{tables}\n\nTest data. {READING} {'; '.join(machines)}."
+
+
+def by_seed(archives: Path, system: str, share: float) -> dict[int, RunRecord]:
+    trained, temperature, _ = system.partition("-temperature")
+    paths = {seed: archives / f"{name(trained, share, seed)}{temperature}.json" for seed in SEEDS}
+    return {seed: read_run(path) for seed, path in paths.items() if path.is_file()}
+
+
+def scores(runs: dict[int, RunRecord], metric: Metric, seeds: Iterable[int] | None = None) -> list[float]:
+    return [of(metric)(runs[seed]) for seed in (runs if seeds is None else seeds)]
+
+
+if __name__ == "__main__":
+    main()
