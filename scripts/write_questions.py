@@ -490,11 +490,27 @@ def guaranteed_answers(results: Path) -> str:
     return f"{table(titles, body)}\n\n{reading} {_simulated(entry)} {made}"
 
 
+# Studies that write their tables themselves, with the functions above
+
+
+def little_data(results: Path) -> str:
+    from study_little_data import table
+
+    return table(results / "little-data")
+
+
+def recipes(results: Path) -> str:
+    from study_recipes import table
+
+    return table(results / "search" / "recipes")
+
+
 WRITERS: dict[str, Callable[[Path], str]] = {
     **{"refining": refining, "rounds": rounds, "calibration": calibration, "decay": decay},
     **{"tables": tables_with_wrong_labels, "people": people, "early-exits": early_exits, "encoders": encoders},
     **{name: partial(parity, file=f"{name}.json") for name in ("parity", "parity-32", "parity-32-ric")},
     **{"sets": prediction_sets, "guaranteed-exits": guaranteed_exits, "guaranteed-answers": guaranteed_answers},
+    **{"little-data": little_data, "recipes": recipes},
 }
 
 
