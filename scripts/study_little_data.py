@@ -161,18 +161,16 @@ def table(archives: Path) -> str:
         for (share, system), runs in found.items()
     ]
     gaps = []
-    for share, (ours, theirs) in product(SHARES, COMPARED):
-        sides = [found.get((share, system), {}) for system in (ours, theirs)]
-        seeds = sorted(sides[0].keys() & sides[1].keys())
-        cells = [gap(*(scores(side, each, seeds) for side in sides), each) for each in METRICS if seeds]
-        gaps += (
-            [[f"{100 * share:g}", f"{TITLES[ours]} less {TITLES[theirs]}", str(len(seeds)), *cells]] if seeds else []
-        )
+    for share, (first, second) in product(SHARES, COMPARED):
+        ours, theirs = (found.get((share, system), {}) for system in (first, second))
+        if seeds := sorted(ours.keys() & theirs.keys()):
+            cells = [gap(scores(ours, each, seeds), scores(theirs, each, seeds), each) for each in METRICS]
+            gaps.append([f"{100 * share:g}", f"{TITLES[first]} less {TITLES[second]}", str(len(seeds)), *cells])
     titles = ["Photographs (%)", "System", "Seeds", *(each.heading for each in METRICS)]
-    runs = [run for group in found.values() for run in group.values()]
-    machines = sorted({f"{run.hardware['name']}, PyTorch {run.hardware['torch']}" for run in runs})
+    machines = [run.hardware for runs in found.values() for run in runs.values()]
+    made_with = sorted({f"{each['name']}, PyTorch {each['torch']}" for each in machines})
     tables = "\n\n".join(markdown(titles, body) for body in (levels, gaps) if body)
-    return f"{tables}\n\nTest data. {READING} {'; '.join(machines)}."
+    return f"{tables}\n\nTest data. {READING} {'; '.join(made_with)}."
 
 
 def by_seed(archives: Path, system: str, share: float) -> dict[int, RunRecord]:
