@@ -58,6 +58,7 @@ SYSTEMS = {
 """Methods by preset, the most important first."""
 TITLES = {
     "algorithm-1": "RIC, Algorithm 1",
+    "algorithm-1-stopped": "RIC, Algorithm 1, stopped at 71 % of the updates",
     "on-policy": "RIC, on-policy",
     "sl": "SL",
     "sl-temperature": "SL + temperature",
@@ -67,6 +68,8 @@ TITLES = {
 COMPARED = [
     ("algorithm-1", "sl"),
     ("algorithm-1", "sl-temperature"),
+    ("algorithm-1-stopped", "sl"),
+    ("algorithm-1-stopped", "sl-temperature"),
     ("on-policy", "sl"),
     ("on-policy", "sl-temperature"),
     ("algorithm-1", "on-policy"),
@@ -81,8 +84,10 @@ def main() -> None:
     add_options(parser, ARCHIVES)
     parser.add_argument("--data", default="imagewoof", help="other data for a trial; give --to too")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="of all photographs, for a trial")
-    parser.add_argument("--resolution", type=int, help="by default that of the data; ImageWoof: 128")
+    parser.add_argument("--resolution", type=int, help="by default 128 for ImageWoof, else that of the data")
     options = parser.parse_args()
+    if options.data == "imagewoof" and options.resolution is None:
+        options.resolution = 128
     if not options.show:
         if (options.data != "imagewoof" or options.epochs != EPOCHS) and options.to == ARCHIVES:
             parser.error("--data and --epochs are for trials, whose results do not belong to the study; add --to DIR")
