@@ -1,19 +1,18 @@
 """Which of the three RIC algorithms should be the default for a kind of data? Validation data decides.
 
-    python scripts/study_default.py digits photos/ my.csv --seeds 3 [--exits stage] [--data-dir DIR] [--write]
+    python scripts/study_default.py digits photos/ my.csv --seeds 3 [--exits stage] [--data-dir DIR]
 
 Each algorithm is trained by the preset `fast`, Algorithm 1 also with the paper's rounds of five passes, and judged by
 the NLL of validation rows after temperature scaling on the same rows. An algorithm that takes more
 than twice the CPU seconds of the fastest is excluded. The lowest NLL wins; algorithms whose paired difference from it
 has a 95 % interval that includes 0 tie with it, and a tie goes to Algorithm 1, then to on-policy. Data sets of one kind
 (KINDS) are averaged for each seed before they are compared. Test rows are not read. Results are kept in
-results/default_method.json and not measured again; `--write` writes the tables of docs/questions/algorithm.md.
+results/default_method.json and not measured again; scripts/write_questions.py writes docs/questions/algorithm.md.
 """
 
 import argparse
 import json
 import platform
-import re
 import time
 from collections.abc import Sequence
 from itertools import product
@@ -30,9 +29,7 @@ from ricnet.training.api import train_in_memory
 from ricnet.training.recipes import configure
 from ricnet.version import __version__
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE = ROOT / "results" / "default_method.json", ROOT / "docs" / "questions" / "algorithm.md"
-MARKED = re.compile(r"(<!-- (data|kinds) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "default_method.json"
 CPU = torch.device("cpu")
 ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "Algorithm 1, rounds of 5 passes": ("ric", {"passes_per_snapshot": 5}),
@@ -62,13 +59,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--exits", default="none")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--write", action="store_true", help="write the tables of all results into the page")
     options = parser.parse_args()
     torch.set_num_threads(1)
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"runs": {}}
     for data, seed, name in product(options.data, range(options.seeds), SYSTEMS):
         method, changes = SYSTEMS[name]
-        title = Path(data).name + (f", exits {options.exits}" if options.exits != "none" else "")
+        title = Path(data).name.partition(".")[0] + (f", exits {options.exits}" if options.exits != "none" else "")
         runs = kept["runs"].setdefault(title, {}).setdefault(name, {})
         if str(seed) in runs or (options.exits != "none" and "passes_per_snapshot" in changes):
             continue
@@ -79,10 +75,6 @@ def main() -> None:
         kept["made_with"] = sorted({*kept.get("made_with", []), made_with})
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         print(title, name, seed, runs[str(seed)], flush=True)
-    if options.write:
-        tables = {"data": table(kept["runs"]), "kinds": table(kinds(kept["runs"]), differences=True)}
-        text = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(MARKED.sub(lambda mark: f"{mark[1]}{tables[mark[2]]}\n{mark[3]}", text), encoding="utf-8")
 
 
 def measure(dataset: Dataset, method: str, changes: dict[str, Any], seed: int) -> Run:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from headline import DEVIATIONS, less
+from ricnet.io import read_json
 from ricnet.report.comparison import ACCURACY, ECE, NLL, Metric
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import mean_interval, paired_difference
@@ -505,12 +506,29 @@ def recipes(results: Path) -> str:
     return table(results / "search" / "recipes")
 
 
+def default_kinds(results: Path) -> str:
+    from study_default import kinds, table
+
+    return table(kinds(_default_runs(results)), differences=True)
+
+
+def default_data(results: Path) -> str:
+    from study_default import table
+
+    return table(_default_runs(results))
+
+
+def _default_runs(results: Path) -> dict[str, Any]:
+    return dict(read_json(results / "default_method.json")["runs"])
+
+
 WRITERS: dict[str, Callable[[Path], str]] = {
     **{"refining": refining, "rounds": rounds, "calibration": calibration, "decay": decay},
     **{"tables": tables_with_wrong_labels, "people": people, "early-exits": early_exits, "encoders": encoders},
     **{name: partial(parity, file=f"{name}.json") for name in ("parity", "parity-32", "parity-32-ric")},
     **{"sets": prediction_sets, "guaranteed-exits": guaranteed_exits, "guaranteed-answers": guaranteed_answers},
     **{"little-data": little_data, "recipes": recipes},
+    **{"default-kinds": default_kinds, "default-data": default_data},
 }
 
 
