@@ -295,6 +295,11 @@ def test_a_value_loss_of_more_than_five_times_its_median() -> None:
     assert epochs([], [*steady, 10.01]) == [21]
 
 
+def test_a_value_loss_of_less_than_a_hundredth_is_no_jump() -> None:
+    assert epochs([], [*[0.0008] * 20, 0.009]) == []
+    assert epochs([], [*[0.0008] * 20, 0.011]) == [21]
+
+
 def test_the_median_is_no_mean() -> None:
     assert epochs([], [*[1.0] * 15, *[4.0] * 5, 5.5]) == [21]  # mean 1.75
 

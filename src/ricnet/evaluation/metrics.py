@@ -146,6 +146,9 @@ DROP = 10
 """Maximum fall of training accuracy below the best so far, in points."""
 JUMP = 5
 """Maximum ratio of the value loss to its median."""
+SMALL_VALUE_LOSS = 0.01
+"""A jump must also exceed this. The value estimates log-scores in nats, so this is an error of 0.1 nat, a tenth of a
+probability."""
 DROP_ERRORS = 4
 """A fall must also exceed this many standard errors of the difference; from 800 training rows on, DROP is more."""
 FIRST_UPDATES = 20
@@ -191,7 +194,8 @@ class CollapseWatch:
         self.value_losses = {past: own for past, own in self.value_losses.items() if past >= epoch - WINDOW}
         usual = median(self.value_losses.values()) if self.value_losses and epoch > WINDOW else None
         self.value_losses[epoch] = loss
-        return {"value_loss": loss, "median_value_loss": usual} if usual is not None and loss > JUMP * usual else {}
+        jumped = usual is not None and loss > max(JUMP * usual, SMALL_VALUE_LOSS)
+        return {"value_loss": loss, "median_value_loss": usual} if jumped else {}
 
 
 def _number(entry: object, name: str) -> float | None:
