@@ -5,13 +5,16 @@ import math
 import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
-from torch import Tensor
+from torch import Tensor, nn
 
+from ricnet.data.columns import Columns, columns_from_json
+from ricnet.data.inputs import read_inputs
+from ricnet.data.tables import Table
 from ricnet.data.texts import Text, token_ids
 from ricnet.nets import words
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import EncoderOptions, build_encoder
-from ricnet.nets.words import FEATURES, GAIN, SLOTS, TABLE_ROWS, TfIdf
+from ricnet.nets.words import FEATURES, GAIN, SLOTS, TABLE_ROWS, TfIdf, known_words
 
 TEXTS = ["a warm warm film", "a cold film", "warm, wise", "a a a a", "wise and cold and dull"]
 
@@ -103,3 +106,16 @@ def test_a_network_fits_it_to_the_training_texts() -> None:
     Backbone(encoder, (ids.shape[1],)).fit_normalization(ids)
     assert encoder.idf.any()
     assert encoder(ids).shape == (len(ids), 16)
+
+
+def test_texts_without_a_known_word_get_a_note() -> None:
+    encoder, _ = fitted(TEXTS)
+    columns = Columns("label", (Text("review", 9),)).with_known_words(known_words(nn.Sequential(encoder)))
+    table = Table("new.csv", {"review": ["zzz qqq", "zzz warm", " ", "фильм"]}, range(4))
+    empty, unknown = columns.surprises(table)
+    assert "1 of 4 texts are empty" in empty
+    assert "2 of 4 texts have no word that the model knows" in unknown
+    [note] = read_inputs(["zzz qqq"], (9,), columns).notes
+    assert "1 of 1 texts have no word" in note
+    assert columns_from_json(columns.to_json(), "it") == columns
+    assert known_words(nn.Linear(1, 1)) is None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64, Num
+from jaxtyping import Bool, Float, Float64, Int64, Num
 from torch import Tensor
 
 from ricnet.data.tables import FORMATS, Cells, Reading, Rows, Table, TableError, is_missing, show_date
@@ -202,8 +202,8 @@ class Columns:
         table = self.complete(table)
         notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
-            if isinstance(column, Text) and (blank := sum(not cell.strip() for cell in table.columns[column.name])):
-                notes.append(f"{table.name}: {blank} of {len(table)} texts are empty; ignore their predictions.")
+            if isinstance(column, Text):
+                notes += [f"{table.name}: {note}" for note in column.notes(table.columns[column.name])]
             if not isinstance(column, Category) or column.other:  # the names of rare values are not kept
                 continue
             cells = table.columns[column.name]
@@ -241,9 +241,18 @@ class Columns:
             yield column, numbers[start : start + column.width]
             start += column.width
 
+    def with_known_words(self, known: Bool[np.ndarray, "slots"] | None) -> "Columns":
+        """A copy that notes texts without any word that the network knows; see `Text.known`."""
+        inputs = [replace(column, known=known) if isinstance(column, Text) else column for column in self.inputs]
+        return replace(self, inputs=tuple(inputs))
+
     def to_json(self) -> dict[str, Any]:
-        entries = [{"kind": column.kind, **asdict(column)} for column in self.inputs]
-        lists = [{key: list(it) if isinstance(it, tuple) else it for key, it in entry.items()} for entry in entries]
+        stored = self.with_known_words(None)
+        entries = [{"kind": column.kind, **asdict(column)} for column in stored.inputs]
+        lists = [
+            {key: list(it) if isinstance(it, tuple) else it for key, it in entry.items() if key != "known"}
+            for entry in entries
+        ]
         return {"target": self.target, "inputs": lists}
 
 

@@ -120,8 +120,7 @@ class _Reading:
         return self._encode_texts(column, [str(file) for file, _ in texts], [text for _, text in texts])
 
     def _encode_texts(self, column: Text, names: list[str], texts: list[str]) -> Part:
-        empty = sum(not text.strip() for text in texts)
-        self.notes += [f"note: {empty} of {len(texts)} texts are empty; ignore their predictions."] * (empty > 0)
+        self.notes += [f"note: {note}" for note in column.notes(texts)]
         return names, torch.from_numpy(column.rows(texts))
 
     def _read_pattern(self, pattern: str) -> list[Part]:

@@ -9,15 +9,15 @@ Without one, ids are CRC-32 sums of words and word pairs, so that there is no vo
 
 import re
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Bool, Int32
 
 from ricnet.data.tables import Cells, Table
 from ricnet.errors import RicnetError, require_extra
@@ -34,12 +34,18 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 def token_ids(text: str, most: int) -> list[int]:
     """Ids of each word and of its pair with the next word."""
-    found = [match[0].lower() for match in islice(_WORD.finditer(text), most // 2 + 1)]
-    tokens = [token for word, after in pairwise([*found, ""]) for token in (word, f"{word} {after}")]
-    return [
-        zlib.crc32(token.encode(errors="replace")) & 0x7FFFFFFF or 1
-        for token in tokens[: min(most, 2 * len(found) - 1)]
-    ]
+    words = list(_words(text, most // 2 + 1))
+    tokens = [token for word, after in pairwise([*words, ""]) for token in (word, f"{word} {after}")]
+    return list(map(_token_id, tokens[: min(most, 2 * len(words) - 1)]))
+
+
+def _words(text: str, most: int) -> Iterator[str]:
+    """The first `most` words of a text."""
+    return (match[0].lower() for match in islice(_WORD.finditer(text), most))
+
+
+def _token_id(token: str) -> int:
+    return zlib.crc32(token.encode(errors="replace")) & 0x7FFFFFFF or 1
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,9 @@ class Text:
     """Number of ids in a row."""
     tokenizer: Tokenizer | None = None
     """None for words and word pairs."""
+    known: Bool[np.ndarray, "slots"] | None = field(default=None, compare=False, repr=False)
+    """Whether the network knows the words with an id of each slot, id modulo the number of slots; None if every word
+    counts as known. Not stored: it is read from the network."""
 
     @property
     def width(self) -> int:
@@ -124,6 +133,18 @@ class Text:
             found = split(text, self.tokens)
             row[: len(found)] = found
         return ids
+
+    def notes(self, texts: Iterable[str]) -> list[str]:
+        """Notes about texts to predict that tell the network nothing."""
+        cells = [text.strip() for text in texts]
+        empty, strange = cells.count(""), sum(bool(cell) and not self._has_known_word(cell) for cell in cells)
+        found = {"are empty": empty, "have no word that the model knows": strange}
+        return [f"{n} of {len(cells)} texts {what}; ignore their predictions." for what, n in found.items() if n]
+
+    def _has_known_word(self, text: str) -> bool:
+        if self.known is None or self.tokenizer is not None:
+            return True
+        return any(self.known[_token_id(word) % len(self.known)] for word in _words(text, (self.tokens + 1) // 2))
 
 
 def fit_text(texts: Iterable[str], name: str, tokenizer: Tokenizer | None) -> Text:

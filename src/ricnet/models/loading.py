@@ -25,6 +25,7 @@ from ricnet.nets.backbone import Backbone
 from ricnet.nets.checkpoints import architecture_from_json, limit_for
 from ricnet.nets.fitted import FittedLayer
 from ricnet.nets.pretrained import build
+from ricnet.nets.words import known_words
 
 LARGEST_INPUT = 1 << 24
 """Maximum numbers in one input of a loaded model, as in a colour image of 2,300 × 2,300 pixels."""
@@ -60,6 +61,7 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     model = model.to(device).eval()
     if torch.device(device).type == "cuda":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    columns = columns and columns.with_known_words(known_words(model))
     return Classifier(config, method, model, input_shape, class_names, temperature, None, folder.path, columns, budgets)
 
 

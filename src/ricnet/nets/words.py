@@ -1,7 +1,8 @@
 """Encoders of texts. They read token ids, which are hashes of words and word pairs (`data.texts`); 0 is padding."""
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int64, Integer
+from jaxtyping import Bool, Float, Int64, Integer
 from torch import Tensor, nn
 
 from ricnet.nets.fitted import FittedLayer
@@ -95,6 +96,12 @@ class TfIdf(FittedLayer):
     def forward(self, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch size"]:
         features, weights = self.weights(ids)
         return GAIN * (weights.unsqueeze(1) @ self.table(features)).squeeze(1)  # type: ignore[no-any-return]
+
+
+def known_words(network: nn.Module) -> Bool[np.ndarray, "slots"] | None:
+    """Whether a network with `TfIdf` reads the words with an id of each slot; None for other networks."""
+    found = next((module for module in network.modules() if isinstance(module, TfIdf)), None)
+    return None if found is None else (found.feature > 0).numpy(force=True)
 
 
 def document_frequency(ids: Integer[Tensor, "n tokens"]) -> Int64[Tensor, "slots"]:
