@@ -196,7 +196,7 @@ def test_the_value_of_anytime_learns_the_remaining_gain_minus_its_price(price):
     """By hand, in the loss itself: the error of a value against what is still to be gained, less the price."""
     method = Anytime(horizon=3, value_coef=0.5, compute_price=price)
     model = network(method)
-    heads = unroll(model, INPUTS, 3, expects=True)
+    heads = unroll(model, INPUTS, 3, value_first=True)
     scores, spent = mdp.log_scores(heads.logits.log_softmax(-1), LABELS), torch.tensor([0.0, *model.costs])
     following, errors = torch.zeros(len(LABELS)), []
     for t in (2, 1, 0):
@@ -250,7 +250,7 @@ def test_unroll_and_inference_see_the_same():
     method = Anytime(horizon=3, value_coef=0.5)
     model = network(method)
     path = method.refine(model, INPUTS)
-    heads = unroll(model, INPUTS, 3, expects=True)
+    heads = unroll(model, INPUTS, 3, value_first=True)
     assert torch.allclose(path.log_beliefs, heads.logits.log_softmax(-1), atol=1e-6)
     assert torch.allclose(path.values, heads.value, atol=1e-6)
 
@@ -298,7 +298,7 @@ def test_sl_answers_once_at_each_exit_and_takes_a_budget():
 def test_the_value_before_a_step_moves_the_thought_and_not_the_belief():
     """V(s_2) is asked of τ_1, which no belief of the policy has reached yet, and of a_1, which is a constant to it."""
     model = network(Anytime(horizon=3, value_coef=0.5))
-    value = unroll(model, INPUTS, 3, expects=True).value[1].sum()
+    value = unroll(model, INPUTS, 3, value_first=True).value[1].sum()
     weights = (model.refiner.policy.weight, model.refiner.from_features[0].weight)
     policy, thought = torch.autograd.grad(value, weights, allow_unused=True)
     assert policy is None or not policy.any()

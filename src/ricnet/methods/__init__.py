@@ -2,12 +2,11 @@
 
 To add a method from outside the package:
 
-
-@register_method
-@dataclass(frozen=True)
-class Mine(Supervised):
-    name: ClassVar[str] = "mine"
-    ...
+    @register_method
+    @dataclass(frozen=True)
+    class Mine(Supervised):
+        name: ClassVar[str] = "mine"
+        ...
 """
 
 from collections.abc import Mapping
@@ -18,15 +17,16 @@ from torch import nn
 
 from ricnet.core.trajectory import Temperature
 from ricnet.errors import setting
-from ricnet.methods.act import ACT
-from ricnet.methods.anytime import Anytime
-from ricnet.methods.closed_form import ClosedForm
+from ricnet.methods.act import ACT as ACT
+from ricnet.methods.anytime import Anytime as Anytime
+from ricnet.methods.closed_form import ClosedForm as ClosedForm
 from ricnet.methods.inference import InSteps, Iterative
-from ricnet.methods.method import Method
-from ricnet.methods.on_policy import OnPolicy
-from ricnet.methods.pondernet import PonderNet
-from ricnet.methods.ric import RIC
-from ricnet.methods.supervised import AtExits, ExitHeads, Supervised
+from ricnet.methods.method import Method as Method
+from ricnet.methods.on_policy import OnPolicy as OnPolicy
+from ricnet.methods.pondernet import PonderNet as PonderNet
+from ricnet.methods.ric import RIC as RIC
+from ricnet.methods.supervised import AtExits, ExitHeads
+from ricnet.methods.supervised import Supervised as Supervised
 from ricnet.nets.refiner import RecurrentClassifier
 
 METHODS: dict[str, type[Method[Any]]] = {
@@ -89,22 +89,3 @@ def modern_method(entry: Mapping[str, Any]) -> dict[str, Any]:
     if modern.get("rollouts") == 1 and "label_baseline" in modern:  # had no effect with one roll-out
         modern["label_baseline"] = False
     return modern
-
-
-__all__ = [
-    "ACT",
-    "METHODS",
-    "RETIRED_PRESETS",
-    "RIC",
-    "Anytime",
-    "ClosedForm",
-    "Inference",
-    "Method",
-    "OnPolicy",
-    "PonderNet",
-    "Supervised",
-    "in_steps",
-    "modern_method",
-    "of_another_method",
-    "register_method",
-]

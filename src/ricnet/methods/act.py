@@ -42,7 +42,6 @@ class ACT(Iterative):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(self.ponder_cost >= 0, "ponder_cost", self.ponder_cost, "0 or more")
         require(0 < self.epsilon < 1, "epsilon", self.epsilon, "between 0 and 1")
 

@@ -57,7 +57,6 @@ class Anytime(Iterative):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(0 < self.gamma < 1, "gamma", self.gamma, "between 0 and 1")
         sure = self.confidence_threshold
         require(sure is None or 0 < sure <= 1, "confidence_threshold", sure, "above 0 and at most 1, or None")
@@ -86,7 +85,7 @@ class Anytime(Iterative):
         labels = self.smooth(labels, model)
         learns_value = self.value_coef > 0
         steps = self.horizon + (learns_value and not model.has_exits)
-        heads = unroll(model, inputs, steps, self.uniform_mix, expects=model.has_exits)
+        heads = unroll(model, inputs, steps, self.uniform_mix, value_first=model.has_exits)
         logits = heads.logits[: self.horizon]
         scores = mdp.log_scores(self.log_beliefs(logits), labels)
         if self.step_weight == "uniform":

@@ -35,6 +35,7 @@ class Pool(NamedTuple):
     """State of the examples that continue; the example is the first axis of every tensor."""
 
     context: Float[Tensor, "pool read"]
+    """What the network reads of the input at each step."""
     thought: Float[Tensor, "pool size"]
     belief: Float[Tensor, "pool classes"]
     memory: tuple[Float[Tensor, "pool"], ...] = ()
@@ -206,7 +207,7 @@ class InSteps(ABC, Generic[StagedNetwork]):
 
     @abstractmethod
     def gather(self, model: StagedNetwork, context: Float[Tensor, "batch read"]) -> Pool:
-        """Pool of examples with this context, before their first step."""
+        """Pool of new examples with this context, before their first step."""
 
     def first_value(self, model: StagedNetwork, pool: Pool) -> Float[Tensor, "pool"] | None:
         """Value before the first step, if the value of a step belongs to the next one; else None."""
@@ -292,6 +293,7 @@ class Iterative(InSteps[RecurrentClassifier], Method[RecurrentClassifier]):
 
     def __post_init__(self) -> None:
         require_finite(self)
+        require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to below 1")
 
     def smooth(self, labels: Labels, model: RecurrentClassifier) -> Labels:
@@ -317,7 +319,7 @@ class Iterative(InSteps[RecurrentClassifier], Method[RecurrentClassifier]):
         return model.refiner.expect(pool.thought, pool.belief) if model.has_exits and self.halts_by_value else None
 
 
-Advance = Callable[[Float[Tensor, "batch"], Heads], Float[Tensor, "batch"]]
+Progress = Callable[[Float[Tensor, "batch"], Heads], Float[Tensor, "batch"]]
 """Progress towards halting after a step, given the progress before it and the heads of the step; never decreases."""
 
 
@@ -326,28 +328,29 @@ def unroll(
     inputs: Inputs,
     steps: int,
     uniform_mix: float = 0.0,
-    expects: bool = False,
+    value_first: bool = False,
 ) -> Heads:
-    """Heads of all steps; gradients flow through the beliefs that are fed back. With `expects`, for networks with
+    """Heads of all steps; gradients flow through the beliefs that are fed back. With `value_first`, for networks with
     exits, the value is computed before each step."""
     refiner, context = model.refiner, model.context(inputs)
     thought, belief = model.initial_state(context)
     heads = []
     for time in range(steps):
-        expected = refiner.expect(thought, belief.detach()) if expects else None
+        value = refiner.expect(thought, belief.detach()) if value_first else None
         thought = refiner.think(at_step(context, time), thought, belief)
-        made = refiner.heads(thought)
-        heads.append(made if expected is None else made._replace(value=expected))
-        belief = (1 - uniform_mix) * made.logits.softmax(-1) + uniform_mix / model.classes
+        outputs = refiner.heads(thought)
+        heads.append(outputs if value is None else outputs._replace(value=value))
+        belief = (1 - uniform_mix) * outputs.logits.softmax(-1) + uniform_mix / model.classes
     return Heads(*(torch.stack(part) for part in zip(*heads, strict=True)))
 
 
-def step_until_level(model: RecurrentClassifier, pool: Pool, advance: Advance, uniform_mix: float = 0.0) -> Step:
-    """One step of `unroll` at inference. An example continues until its progress reaches its level."""
+def step_until_level(model: RecurrentClassifier, pool: Pool, update: Progress, uniform_mix: float = 0.0) -> Step:
+    """One step of `unroll` at inference. An example continues until its progress reaches its level; `memory`
+    has both."""
     progress, level = pool.memory
     thought = model.refiner.think(pool.context, pool.thought, pool.belief)
     heads = model.refiner.heads(thought, pool.heads)
-    progress = advance(progress, heads)
+    progress = update(progress, heads)
     belief = (1 - uniform_mix) * heads.logits.softmax(-1) + uniform_mix / model.classes
     pool = pool._replace(thought=thought, belief=belief, memory=(progress, level))
     return Step(pool, heads.logits, heads.value, progress < level)

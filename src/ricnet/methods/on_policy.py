@@ -27,7 +27,7 @@ class OnPolicy(RIC):
     colour: ClassVar[str] = RIC.colour
     search_space: ClassVar[tuple[str, ...]] = ("gae_lambda=0.5..1", "rollouts=2,4,8")
 
-    # Settings of Algorithm 1 that have no effect at ρ = 1 are constants here.
+    # These settings of Algorithm 1 have no effect at ρ = 1, so they are constants.
     least_updates: ClassVar[int] = 1
     updates_per_snapshot: ClassVar[int] = 1  # type: ignore[misc]
     passes_per_snapshot: ClassVar[int] = 1  # type: ignore[misc]
@@ -105,7 +105,7 @@ class OnPolicy(RIC):
         """With `expected`, E[log a_{t,y}] with the weights of Eq. 2: the policy gradient without the effect of a_t on
         later states."""
         if self.objective != "expected":
-            return RIC.weighted_surrogate(self, policy, ratio, rollout, estimates, labels)
+            return super().weighted_surrogate(policy, ratio, rollout, estimates, labels)
         weights = self.horizon * mdp.geometric_weights(self.horizon, self.gamma, ratio.device)
         return policy.expected_log_score(labels) * weights.to(ratio.dtype)[:, None, None]
 

@@ -42,7 +42,6 @@ class PonderNet(Iterative):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(0 < self.prior < 1, "prior", self.prior, "between 0 and 1")
         require(self.beta >= 0, "beta", self.beta, "0 or more")
 

@@ -1,7 +1,16 @@
 """Reinforced Iterative Classification: Algorithm 1 of the paper.
 
-`RIC.loss` is one update (lines 6 to 8); the trainer runs the loops over rounds, passes and minibatches (lines 2 to 5).
-The policy, the value and inference are in `agent`.
+    1  initialise θ, φ                                         `Agent.build`: one network has both
+    2  for n = 1, 2, …                                         the trainer
+    3      θ_old ← θ, φ_old ← φ                                the trainer, every `snapshot_period` updates
+    4      for p = 1 … P                                       the trainer
+    5          for each minibatch                              the trainer
+    6              roll out π_old for T steps                  `roll_out`
+    7              Â, R̂ ← GAE                                  `estimate_advantages`
+    8              θ, φ ← step along ∇E[L_SPO − c_v ‖V − R̂‖²]   `actor_critic_loss`
+
+`RIC.loss` is lines 6 to 8. The state s_t is the input x, the thought τ_{t−1} and the belief a_{t−1}; the action is the
+next belief a_t. The policy, the value and inference are in `agent`.
 """
 
 import math
@@ -78,6 +87,7 @@ class RIC(Agent):
     paper_epochs: ClassVar[int] = 2000
     compiled: ClassVar[tuple[str, ...]] = ("explore", "estimate_advantages", "actor_critic_loss")
     least_updates: ClassVar[int] = 2
+    """Minimum of `updates_per_snapshot`."""
 
     horizon: int = 20
     """Steps T of a roll-out, and the largest number of steps at inference unless --max-steps is given. Raise it for
@@ -127,12 +137,12 @@ class RIC(Agent):
         shard: Shard | None = None,
     ) -> Loss:
         labels = self.smooth(labels, model)
-        context = model.context(inputs)  # encoded x
+        context = model.context(inputs)  # what the network reads of x at every step
         with torch.no_grad():
             old_context = context if snapshot is model else snapshot.context(inputs)
             rollout = self.roll_out(snapshot, old_context, shard)  # line 6
             estimates = self.estimate_advantages(rollout, labels, weights)  # line 7
-        heads = self.replay(model, context, rollout.log_actions)
+        heads = self.replay(model, context, rollout.log_actions)  # π_θ and V_φ in the states of the roll-out
         loss, metrics = self.actor_critic_loss(heads, rollout, estimates, labels, weights)  # line 8
         return loss, metrics | {"classifier_norm": model.refiner.policy.weight.detach().norm()}
 
@@ -140,6 +150,7 @@ class RIC(Agent):
 
     @torch.no_grad()
     def roll_out(self, model: RecurrentClassifier, context: Context, shard: Shard | None = None) -> Rollout:
+        """With several processes, `shard` says which rows of the minibatch this one has."""
         weights = model.refiner.head_weights()
         states, log_actions, outputs = self.walk(model, model.refiner, weights, context, shard)
         all_heads = Heads(*(torch.stack(head) for head in zip(*outputs, strict=True)))
@@ -185,7 +196,7 @@ class RIC(Agent):
     # Line 7: rewards, Â and R̂
 
     def estimate_advantages(self, rollout: Rollout, labels: Labels, weights: Weights = None) -> Estimates:
-        if self.credit != "joint" or rollout.costs is not None:
+        if self.credit != "joint" or rollout.costs is not None:  # not in the paper
             return self._standardized(self._estimate_variant(rollout, labels), weights, rollout.shard)
         scores, initial = self._log_scores(rollout, labels)  # log a_{t,y} and log a_{0,y}
         rewards, previous = mdp.rewards(scores, initial), mdp.previous_scores(scores, initial)  # r_t and log a_{t−1,y}
@@ -372,13 +383,12 @@ class RIC(Agent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.horizon >= 1, "horizon", self.horizon, "at least 1")
         require(0 < self.gamma <= 1, "gamma", self.gamma, "above 0 and at most 1")
         require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
         require(self.passes_per_snapshot >= 1, "passes_per_snapshot", self.passes_per_snapshot, "at least 1")
         updates, clamp, floor = self.updates_per_snapshot, self.log_ratio_clamp, self.reward_floor
-        each = setting("method", "ric-on-policy")
-        rule = f"at least 2, or None; to take a snapshot after every update, use {each}"
+        on_policy = setting("method", "ric-on-policy")
+        rule = f"at least 2, or None; to take a snapshot after every update, use {on_policy}"
         require(updates is None or updates >= self.least_updates, "updates_per_snapshot", updates, rule)
         rule = f"at least 1, or at least 2 with {setting('label_baseline', True)}"
         require(self.rollouts >= 1 + self.label_baseline, "rollouts", self.rollouts, rule)
