@@ -15,9 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from refusals import refusal
-from ricnet.data import Augmentation, decode_image, find_images, images, load, read_image, read_images
+from ricnet.data import Augmentation, find_images, images, load, read_image, read_images
 from ricnet.data.dataset import PHOTOGRAPHS, view_shape
-from ricnet.data.images import choose_side
+from ricnet.data.images import choose_side, decode_image
 
 from .samples import save_image, write_folder
 
@@ -152,7 +152,7 @@ def test_an_image_waits_its_turn_by_the_pixels_it_is_decoded_to_and_these_are_li
 ) -> None:
     turn, path = MagicMock(), tmp_path / f"a.{suffix}"
     Image.new("RGB", (800, 600)).save(path)
-    for holder, name, value in ((images, "_ONE_AT_A_TIME", turn), (images, "LARGE", large)):
+    for holder, name, value in ((images, "_ONE_AT_A_TIME", turn), (images, "LARGE_PIXELS", large)):
         monkeypatch.setattr(holder, name, value)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     monkeypatch.setattr(images, "MOST_PIXELS", 480_000)

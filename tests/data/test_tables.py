@@ -131,7 +131,7 @@ def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch, refusal("c.parquet", "does not fit into memory"):
         patch.setattr(tables, "free_bytes", lambda _device: 5_000_000)
         read_table(tmp_path / "c.parquet")
-    monkeypatch.setattr(tables, "LARGEST", 100_000)
+    monkeypatch.setattr(tables, "MAX_UNPACKED", 100_000)
     with refusal("c.parquet", "unpacked", kind=TableError):
         read_table(tmp_path / "c.parquet")
     monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
@@ -161,7 +161,7 @@ def test_errors_name_unreadable_files(name: str, content: bytes, named: tuple[st
 
 
 def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "LARGEST", 1_000)
+    monkeypatch.setattr(tables, "MAX_UNPACKED", 1_000)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 1_000))
     with refusal("a.csv.gz", "unpacked"):
         read_table(tmp_path / "a.csv.gz")
@@ -230,7 +230,7 @@ def test_estimated_memory_is_near_the_real_one(tmp_path: Path) -> None:
     load(tmp_path / "a.csv", target="kind")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    estimate = tables.LETTER * (tmp_path / "a.csv").stat().st_size + tables.CELL * 11 * rows
+    estimate = tables.MEMORY_PER_BYTE * (tmp_path / "a.csv").stat().st_size + tables.MEMORY_PER_CELL * 11 * rows
     assert 0.7 * estimate < peak < 1.3 * estimate, (peak, estimate)
 
 

@@ -8,7 +8,7 @@ from refusals import refusal
 from ricnet.data import columns_from_json, load
 from ricnet.data.columns import fit_columns
 from ricnet.data.tables import parse_table, read_table
-from ricnet.data.texts import LARGEST, is_prose, read_text_file, token_ids
+from ricnet.data.texts import MAX_FILE, is_prose, read_text_file, token_ids
 from ricnet.errors import RicnetError
 
 REVIEWS = {
@@ -91,7 +91,7 @@ def test_texts_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> Non
     [note] = load(folder).notes
     assert note.startswith("2 files could not be read; skipped: bad/latin.txt, bad/void.txt")
     assert "is not UTF-8 text (invalid start byte at byte 3); convert it" in note
-    (folder / "good" / "0.txt").write_bytes(b"x" * (LARGEST + 1))
+    (folder / "good" / "0.txt").write_bytes(b"x" * (MAX_FILE + 1))
     assert "good/0.txt" in load(folder).notes[0]
 
 

@@ -112,12 +112,12 @@ def test_baselines_read_the_original_inputs_of_a_frozen_encoder(table: Dataset) 
 
 
 def test_baselines_use_a_sample_of_many_rows_with_a_note(table: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "WORK", 100 * 4 * 3)
-    monkeypatch.setattr(baselines, "FEWEST", 100)
+    monkeypatch.setattr(baselines, "MAX_WORK", 100 * 4 * 3)
+    monkeypatch.setattr(baselines, "MIN_ROWS", 100)
     found, note = fit_baselines(table, even(table))
     assert found["Gradient boosting"]["rows"] == 100
     assert "100 of 150 rows" in str(note)
-    monkeypatch.setattr(baselines, "FEWEST", 101)
+    monkeypatch.setattr(baselines, "MIN_ROWS", 101)
     found, note = fit_baselines(table, even(table))
     assert (found, "No baselines were fitted: 150 rows of 4 columns" in str(note)) == ({}, True)
 

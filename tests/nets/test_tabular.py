@@ -13,7 +13,7 @@ import ricnet
 from refusals import refusal
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import EncoderOptions, build_encoder
-from ricnet.nets.tabular import ColumnFeatures, association, cells, distinct, factors, quantiles
+from ricnet.nets.tabular import ColumnFeatures, association, count_groups, distinct, factors, quantiles
 
 
 def test_positions_within_bins_by_hand() -> None:
@@ -71,7 +71,7 @@ def test_the_association_is_that_of_scipy() -> None:
 
 
 def test_groups_leave_rows_of_every_class() -> None:
-    assert [cells(rows, torch.arange(10)) for rows in (20, 150, 10_000)] == [2, 3, 8]
+    assert [count_groups(torch.arange(10).repeat(rows // 10)) for rows in (20, 150, 10_000)] == [2, 3, 8]
 
 
 def noisy(rows: int, columns: int, informative: int) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,7 @@ def test_padding_and_unknown_words_are_ignored() -> None:
 
 def test_the_features_in_most_texts_have_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "FEATURES", 3)
-    monkeypatch.setattr(words, "COUNTED", 2)  # counted in three parts
+    monkeypatch.setattr(words, "TEXTS_AT_ONCE", 2)  # counted in three parts
     encoder = TfIdf(2)
     rows = [[7, 3, 7], [8, 2, 9], [9, 2, 8], [8, 2, 0], [9, 2, 0]]  # the pair 2 is in most texts, but words come first
     encoder.fit(torch.tensor(rows, dtype=torch.int32))

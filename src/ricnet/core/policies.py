@@ -184,11 +184,9 @@ def _log_others(log_terms: Beliefs) -> Beliefs:
 
 def own_log_ratio(policy: SimplexPolicy, log_action: Beliefs) -> PerExample:
     """log π(a) − log π(a) = 0, with the gradient of log π(a)."""
-    return (
-        policy.own_log_ratio(log_action)
-        if isinstance(policy, Dirichlet)
-        else _without_value(policy.log_prob(log_action))
-    )
+    if isinstance(policy, Dirichlet):
+        return policy.own_log_ratio(log_action)
+    return _without_value(policy.log_prob(log_action))
 
 
 def _without_value(terms: PerExample) -> PerExample:

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64, Num
 from torch import Tensor
 
-from ricnet.data.tables import FORMATS, Cells, Reading, Rows, Table, TableError, is_missing, show_date
+from ricnet.data.tables import DATE_FORMATS, Cells, Parsed, Rows, Table, TableError, is_missing, show_date
 from ricnet.data.texts import MOST_TOKENS, PROSE_ROWS, PROSE_WORDS, Text, Tokenizer, is_prose
 from ricnet.errors import RicnetError, listed, setting
 from ricnet.io import Absent, Maybe, are_texts, is_count, is_finite, is_switch, is_text, misfit
@@ -61,7 +61,7 @@ class Number:
     def width(self) -> int:
         return 1 + self.flagged
 
-    def read(self, cells: Cells) -> Reading:
+    def read(self, cells: Cells) -> Parsed:
         return cells.numbers
 
     def encode(self, table: Table) -> Float[np.ndarray, "n width"]:
@@ -90,13 +90,13 @@ class Date(Number):
     kind: ClassVar[str] = "date"
 
     format: str
-    """One of `FORMATS`."""
+    """One of `DATE_FORMATS`."""
 
     @property
     def wanted(self) -> str:  # type: ignore[override]
-        return f"dates such as {FORMATS[self.format]}"
+        return f"dates such as {DATE_FORMATS[self.format]}"
 
-    def read(self, cells: Cells) -> Reading:
+    def read(self, cells: Cells) -> Parsed:
         return cells.dates(self.format)
 
     def show(self, days: float) -> str:
@@ -265,7 +265,7 @@ _NUMBER: dict[str, Any] = {
 }
 _FORMS: dict[str, Any] = {
     "number": _NUMBER,
-    "date": {**_NUMBER, "format": lambda value: is_text(value) and value in FORMATS},
+    "date": {**_NUMBER, "format": lambda value: is_text(value) and value in DATE_FORMATS},
     "category": {"name": is_text, "values": are_texts, "other": is_switch},
     "text": {
         "name": is_text,
@@ -299,7 +299,7 @@ def _column_from_json(entry: dict[str, Any]) -> Number | Category | Text:
 # Learning columns from training rows
 
 
-class _Found(NamedTuple):
+class _Examined(NamedTuple):
     """A learned column, and notes about it for the user."""
 
     name: str
@@ -334,20 +334,20 @@ def fit_columns(
     return Columns(target, tuple(inputs)), tuple(notes)
 
 
-def _examine(name: str, table: Table, rows: Int64[np.ndarray, "m"], detect_identifier: bool) -> _Found:
+def _examine(name: str, table: Table, rows: Int64[np.ndarray, "m"], detect_identifier: bool) -> _Examined:
     cells = table.columns[name]
     reader = _reader(name, cells)
     identifier = detect_identifier and _named_identifier(name) and _all_differ(cells.take(rows), reader)
     if reader is None:
         words = PROSE_WORDS if len(table.columns) > 2 else 3  # beside the classes nothing but these texts
         prose, mistake = is_prose(cells.take(rows[:PROSE_ROWS]), words), _mistake(cells, table)
-        return _Found(name, _fit_category(name, cells, rows), Category(name, (), True), identifier, prose, mistake)
+        return _Examined(name, _fit_category(name, cells, rows), Category(name, (), True), identifier, prose, mistake)
     values = reader.read(cells).values[rows]
     column = None if identifier else _fit_values(reader, values, table.name)
-    return _Found(name, column, _constant_number(reader, values), identifier)
+    return _Examined(name, column, _constant_number(reader, values), identifier)
 
 
-def _notes(found: Sequence[_Found], target: str, keep_all: bool) -> list[str]:
+def _notes(found: Sequence[_Examined], target: str, keep_all: bool) -> list[str]:
     used = [each for each in found if not each.identifier]
     unused = [each.name for each in used if each.column is None and not (each.prose or each.mistake)]
     groups = {

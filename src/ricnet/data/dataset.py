@@ -169,6 +169,7 @@ def split_off(
 
 
 def cut(rows: Split, fraction: float) -> tuple[Split, Split]:
+    """Rows that stay, and a stratified sample of them."""
     rest, taken = split_off(rows.labels, fraction, SEED)
     return rows.take(rest), rows.take(taken)
 
@@ -318,7 +319,8 @@ class Parts:
 def altered(
     dataset: Dataset, train_fraction: float = 1.0, label_noise: float = 0.0, final_fit: bool = False
 ) -> Dataset:
-    """Labels are flipped first, so that the wrong ones do not depend on `train_fraction`."""
+    """The data set with label noise, with fewer training rows, or with the validation rows added to them. Labels are
+    flipped first, so that the wrong ones do not depend on `train_fraction`."""
     dataset = take_fraction(flip_labels(dataset, label_noise), train_fraction)
     return with_all_rows(dataset) if final_fit else dataset
 

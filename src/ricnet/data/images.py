@@ -30,13 +30,13 @@ from ricnet.machine import fits_memory
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that Pillow may read, for any file name; some of its other formats start programs."""
-UNREAD = frozenset({".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
+UNSUPPORTED = frozenset({".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
 VAL_NAMES = ("val", "valid", "validation")
-LARGEST, SMALLEST = 128, 8  # bounds of the resolution chosen from the data
+MAX_SIDE, MIN_SIDE = 128, 8  # bounds of the resolution chosen from the data, in pixels
 TOO_LARGE = "is too large"
 MOST_PIXELS = 178_000_000
 """Maximum pixels of an image: a file of a few kilobytes can claim any number. Pillow's own limit is a little higher."""
-LARGE = 16_000_000
+LARGE_PIXELS = 16_000_000
 """Images of more pixels are decoded one at a time: decoding takes up to 16 bytes a pixel. A JPEG may be decoded at a
 fraction of its size; half of its stored pixels count at least, because a progressive one is first decoded in full, at
 up to 8 bytes a pixel."""
@@ -120,7 +120,7 @@ def _pixels(image: Image.Image, channels: int, height: int, width: int) -> UInt8
     # JPEGs decode faster at a fraction of their size; twice the target keeps the quality of resizing.
     image.draft(image.mode, (2 * width, 2 * height))
     image.decodermaxblock = BLOCK  # type: ignore[attr-defined]  # of ImageFile, which all that are opened are
-    with _ONE_AT_A_TIME if max(image.width * image.height, stored // 2) > LARGE else nullcontext():
+    with _ONE_AT_A_TIME if max(image.width * image.height, stored // 2) > LARGE_PIXELS else nullcontext():
         is_int32 = image.mode == "I" and image.format == "TIFF"  # other formats have 16-bit grey in that mode
         upright = ImageOps.exif_transpose(image)
         fitted = ImageOps.fit(_flatten(upright, channels, is_int32), (width, height), Image.Resampling.BICUBIC)
@@ -219,9 +219,9 @@ def read_folder(folder: Path, resolution: int | None, cache: Path, oversize: flo
 def choose_side(sizes: list[tuple[int, int]]) -> int:
     """The median shorter side within bounds; squares of one size keep it, so that no pixel is resampled."""
     width, height = sizes[0]
-    if width == height <= LARGEST and len(set(sizes)) == 1:
+    if width == height <= MAX_SIDE and len(set(sizes)) == 1:
         return width
-    return min(max(round(median(min(size) for size in sizes)), SMALLEST), LARGEST)
+    return min(max(round(median(min(size) for size in sizes)), MIN_SIDE), MAX_SIDE)
 
 
 class Plan(NamedTuple):
@@ -344,7 +344,7 @@ def holds_texts(folder: Path) -> bool:
         suffixes = [Path(name).suffix.lower() for name in files if not name.startswith(".")]
         texts = sum(suffix in TEXTS.suffixes for suffix in suffixes)
         others += len(folders) + len(files) - texts
-        if others > MOST_OTHERS or not (IMAGES.suffixes | UNREAD).isdisjoint(suffixes):
+        if others > MOST_OTHERS or not (IMAGES.suffixes | UNSUPPORTED).isdisjoint(suffixes):
             return False
         found |= texts > 0 and Path(place) != folder
     return found
@@ -361,8 +361,8 @@ def survey(folder: Path, kind: Kind = IMAGES) -> Tree:
         parts = {"train": class_folders(folder, seen, kind)}
     if empty := sorted({name for classes in parts.values() for name, paths in classes.items() if not paths}):
         notes.append(f"Folders without {kind.noun}s were skipped: {listed(empty)}.")
-    # Telephones write formats that are not read; the user must know.
-    counts = [f"{seen[suffix]} {suffix}" for suffix in sorted(UNREAD) if seen[suffix]]
+    # Phones write some of these formats, so they are named to the user.
+    counts = [f"{seen[suffix]} {suffix}" for suffix in sorted(UNSUPPORTED) if seen[suffix]]
     unread = f" in unsupported formats ({listed(counts)}: convert to .jpg or .png)" if counts else ""
     if unread:
         notes.append(f"Skipped: files{unread}.")

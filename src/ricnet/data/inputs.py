@@ -22,7 +22,7 @@ from ricnet.errors import RicnetError
 from ricnet.io import decode, is_table, read_arrays, user_path
 
 STANDARD_INPUT = "-"
-SHOWN = 200  # characters of a text that are its name
+NAME_LENGTH = 200  # a text is named by its first characters
 Part = tuple[list[str], Num[Tensor, "n ..."]]
 """Name of each input, and the inputs."""
 S = TypeVar("S")
@@ -43,14 +43,14 @@ def read_inputs(specs: Sequence[str], input_shape: tuple[int, ...], columns: Col
     the first problem is raised, with its first reason."""
     if not specs:
         raise RicnetError("there is nothing to read; give the paths of files or folders.")
-    reading = _Reading(input_shape, columns)
-    read, problems = _attempt(reading.read, specs)
+    reader = _Reader(input_shape, columns)
+    read, problems = _attempt(reader.read, specs)
     parts = [part for _, own in read for part in own]
     if not parts:
-        reasons = [note.removeprefix("skipped: ") for note in reading.notes[:1]]
+        reasons = [note.removeprefix("skipped: ") for note in reader.notes[:1]]
         raise RicnetError(" ".join([str(problems[0]), *reasons]))
     names, inputs = [name for own, _ in parts for name in own], torch.cat([inputs for _, inputs in parts])
-    return Found(names, inputs, reading.notes, problems)
+    return Found(names, inputs, reader.notes, problems)
 
 
 def _attempt(read_one: Callable[[S], T], items: Iterable[S]) -> tuple[list[tuple[S, T]], list[RicnetError]]:
@@ -66,7 +66,7 @@ def _attempt(read_one: Callable[[S], T], items: Iterable[S]) -> tuple[list[tuple
 
 
 @dataclass
-class _Reading:
+class _Reader:
     """Reads the inputs of one model, and collects notes."""
 
     input_shape: tuple[int, ...]
@@ -83,7 +83,7 @@ class _Reading:
 
     def read(self, spec: str) -> list[Part]:
         if self.text is not None and spec != STANDARD_INPUT and is_sentence(spec):
-            return [self._encode_texts(self.text, [spec[:SHOWN]], [spec])]
+            return [self._encode_texts(self.text, [spec[:NAME_LENGTH]], [spec])]
         path = user_path(spec)
         if spec == STANDARD_INPUT:
             return [self._read_standard_input()]
@@ -155,7 +155,7 @@ class _Reading:
         if kind == "tokens":  # a run's examples.npz holds their texts
             texts = read_arrays(path, names=("text",)).get("text")
             if texts is not None and texts.dtype.kind == "U" and texts.shape == rows.shape[:1]:
-                return [text[:SHOWN] for text in texts.tolist()], rows
+                return [text[:NAME_LENGTH] for text in texts.tolist()], rows
         return [f"{path}[{row}]" for row in range(len(rows))], rows
 
     def _read_standard_input(self) -> Part:

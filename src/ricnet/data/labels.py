@@ -94,7 +94,7 @@ def _labelled(table: Table, target: str, known: Sequence[str], text: str | None)
     """The rows that have a class and, if `text` is given, a text; and notes about the other rows."""
     _refuse_missing_header(table, target)
     codes, texts = table.columns[target].values
-    gaps = _gaps(texts, known)
+    gaps = _missing_cells(texts, known)
     meant = quoted(sorted(filter(None, gaps)))
     named = f" (counted as missing: {meant}; rename it if it is a class)" if meant else ""
     labelled = np.flatnonzero(np.array([cell not in gaps for cell in texts])[codes])
@@ -110,9 +110,9 @@ def _labelled(table: Table, target: str, known: Sequence[str], text: str | None)
     return table, notes
 
 
-def _gaps(cells: Sequence[str], known: Sequence[str]) -> set[str]:
-    """Cells without a class. Among words `none` is a class, such as no damage beside two kinds of damage; among numbers
-    it is missing. If the classes are `known`, this does not depend on the other rows."""
+def _missing_cells(cells: Sequence[str], known: Sequence[str]) -> set[str]:
+    """Cells that count as missing in the column of classes. The cell `none` is a class among words (no damage, beside
+    kinds of damage), and missing among numbers. The classes decide if they are `known`, else the cells."""
     missing = set(filter(is_missing, cells)) - set(known)
     words = any(parse_number(cell) is None for cell in known or cells)
     return {cell for cell in missing if not (words and cell.lower() == "none")}

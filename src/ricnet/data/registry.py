@@ -94,10 +94,9 @@ def register_dataset(
     """
 
     def register(read: Reader) -> Reader:
-        home = name if folder is None else folder
-        place = home if files else ""
-        about = (title or name, tuple(class_names), read, augmentation, tuple(files), place, resizable, resolution)
-        DATASETS[name] = Source(*about)
+        home = (name if folder is None else folder) if files else ""
+        names, own = tuple(class_names), tuple(files)
+        DATASETS[name] = Source(title or name, names, read, augmentation, own, home, resizable, resolution)
         return read
 
     return register
@@ -228,8 +227,7 @@ def _read_named(name: str, folder: Path, resolution: int | None, oversize: float
     side, scale = resolution or source.resolution, 1.0
     if oversize > 1 and source.resizable and side is not None and source.augmentation.crop_area < 1:
         scale, resolution = oversize, round(oversize * side)
-    wish: dict[str, Any] = {"resolution": resolution} if source.resizable else {}
-    read = source.read(*found, **wish)
+    read = source.read(*found, **({"resolution": resolution} if source.resizable else {}))
     notes: tuple[str, ...] = ()
     if Path(name).is_dir() and Path(name).resolve() != (folder / source.folder).resolve():
         notes = (f"{name} is the registered data set, not the folder {name} here; write ./{name} for the folder.",)

@@ -33,7 +33,7 @@ _NAN = {"".join(letters): "nan" for word in MISSING for letters in product(*({c,
 """Every spelling of a missing cell, as Python's `float` reads it."""
 ODD_SHARE = 0.05
 """Maximum share of cells, of those not missing, that may be something else in a column of numbers or dates."""
-FORMATS = {
+DATE_FORMATS = {
     "iso": "1999-12-31 or 1999-12-31T23:59",
     "%Y/%m/%d": "1999/12/31",
     "%d.%m.%Y": "31.12.1999",
@@ -46,10 +46,13 @@ SAMPLE = 100  # rows that decide whether a column is parsed by its distinct valu
 DELIMITERS = ",;\t|"
 SEPARATORS = (*(sign.encode() for sign in DELIMITERS), b"\n")
 SPACES = " \t\r\v\f\x1c\x1d\x1e\x1f"
-LARGEST = 1 << 32  # bytes of an unpacked table
-LETTER, CELL = 1.1, 24  # bytes of memory per byte of the unpacked file and per cell, until the table is encoded
+MAX_UNPACKED = 1 << 32  # bytes of an unpacked table
+MEMORY_PER_BYTE, MEMORY_PER_CELL = (
+    1.1,
+    24,
+)  # bytes of memory per byte of the unpacked file and per cell, until the table is encoded
 CHUNK = 1 << 18  # bytes read at once
-LONGEST = csv.field_size_limit()  # characters of a cell that `csv` reads
+MAX_CELL = csv.field_size_limit()  # characters of a cell that `csv` reads
 FRAME = "the data frame"  # its name in messages
 Rows = Sequence[int] | Int64[np.ndarray, "rows"]
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -102,7 +105,7 @@ def show_date(days: float, form: str) -> str:
 # The cells of a column
 
 
-class Reading(NamedTuple):
+class Parsed(NamedTuple):
     """A column read as numbers, or as dates in days."""
 
     values: Float64[np.ndarray, "n"]
@@ -136,7 +139,7 @@ class Cells:
     def __init__(self, cells: Iterable[str] = ()) -> None:
         self._blocks: list[str | list[str]] = []
         self._length = 0
-        self._dates: dict[str, Reading] = {}
+        self._dates: dict[str, Parsed] = {}
         self._last: tuple[int, list[str]] = (-1, [])
         rest = iter(cells)
         while block := list(islice(rest, BLOCK)):
@@ -177,7 +180,7 @@ class Cells:
         return block.split("\n") if isinstance(block, str) else block
 
     @cached_property
-    def numbers(self) -> Reading:
+    def numbers(self) -> Parsed:
         first = [parse_number(cell) for cell in islice(self, SAMPLE)]
         if 2 * first.count(None) > len(first):  # texts, which repeat
             return self._by_value(parse_number)
@@ -186,7 +189,7 @@ class Cells:
             own, rows = _parse_numbers(self._list(block))
             values[place * BLOCK : place * BLOCK + len(own)] = own
             odd.append(rows + place * BLOCK)
-        return Reading(values, np.concatenate(odd))
+        return Parsed(values, np.concatenate(odd))
 
     @cached_property
     def values(self) -> Values:
@@ -194,24 +197,24 @@ class Cells:
         codes = np.fromiter(map(number.__getitem__, self), np.int32, self._length)
         return Values(codes, list(number))
 
-    def dates(self, form: str) -> Reading:
-        """Read as dates of a format in `FORMATS`, in days since 1970."""
+    def dates(self, form: str) -> Parsed:
+        """Read as dates of a format in `DATE_FORMATS`, in days since 1970."""
         if form not in self._dates:
             self._dates[form] = self._by_value(lambda cell: math.nan if is_missing(cell) else parse_date(cell, form))
         return self._dates[form]
 
-    def _by_value(self, parse: Callable[[str], float | None]) -> Reading:
+    def _by_value(self, parse: Callable[[str], float | None]) -> Parsed:
         """Each distinct cell parsed once."""
         codes, texts = self.values
         found = [parse(cell) for cell in texts]
         odd = np.array([value is None for value in found], dtype=bool)
-        return Reading(np.array(found, dtype=np.float64)[codes], np.flatnonzero(odd[codes]))  # None becomes NaN
+        return Parsed(np.array(found, dtype=np.float64)[codes], np.flatnonzero(odd[codes]))  # None becomes NaN
 
     @cached_property
     def formats(self) -> list[str]:
         """Date formats that read the most of the cells, and all but few of them; empty if all cells are missing."""
         present = {cell: n for cell, n in self.values.counts.items() if not is_missing(cell)}
-        odd, most = dict.fromkeys(FORMATS if present else (), 0), ODD_SHARE * sum(present.values())
+        odd, most = dict.fromkeys(DATE_FORMATS if present else (), 0), ODD_SHARE * sum(present.values())
         for cell, n in present.items():
             for form in odd:
                 odd[form] += n * (parse_date(cell, form) is None)
@@ -224,7 +227,7 @@ class Cells:
     def no_dates(self) -> Int64[np.ndarray, "m"]:
         """Rows of the cells that are neither missing nor a date of any format."""
         codes, texts = self.values
-        dates = [is_missing(cell) or any(parse_date(cell, form) is not None for form in FORMATS) for cell in texts]
+        dates = [is_missing(cell) or any(parse_date(cell, form) is not None for form in DATE_FORMATS) for cell in texts]
         return np.flatnonzero(~np.array(dates, dtype=bool)[codes])
 
 
@@ -331,7 +334,7 @@ class _Delimited:
     def header(self) -> list[str]:
         """Names of the columns: the first line that has any; empty if there is none."""
         header = next((cells for row in self._rows() if any(cells := [cell.strip() for cell in row])), [])
-        _refuse_twins(header, self.name)
+        _refuse_duplicates(header, self.name)
         if header and all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
             raise TableError(
                 f"{self.name} begins with numbers, {header[0]} first; its first line must name the columns."
@@ -350,7 +353,7 @@ class _Delimited:
         """The next lines; None at the end, or if one of them is blank, quoted, or has another number of cells."""
         block = list(islice(self.lines, BLOCK))
         text, start = "".join(block).removesuffix("\n"), self.line + 1
-        plain = width > 1 and not ('"' in text or "\r" in text) and max(map(len, block), default=0) < LONGEST
+        plain = width > 1 and not ('"' in text or "\r" in text) and max(map(len, block), default=0) < MAX_CELL
         if not plain or {line.count(self.delimiter) for line in block} != {width - 1}:
             self.lines = chain(block, self.lines)
             return None
@@ -389,7 +392,7 @@ def _cleaned(cells: Sequence[str], decimal_comma: bool) -> list[str]:
     return list(clean)
 
 
-def _refuse_twins(names: Sequence[str], table: str) -> None:
+def _refuse_duplicates(names: Sequence[str], table: str) -> None:
     twice = [column for column, count in Counter(filter(None, names)).items() if count > 1]
     if twice:
         raise TableError(f"{table} has two columns called {twice[0]!r}; give each its own name.")
@@ -446,7 +449,7 @@ def _json_row(table: str, number: int, line: str) -> dict[str, str]:
 def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
     """Cells as a CSV file would have them, so that a model reads both alike."""
     names = [str(column).strip() for column in frame.columns]
-    _refuse_twins(names, name)
+    _refuse_duplicates(names, name)
     if frame.empty:
         raise TableError(f"{name} has no rows or no columns; each row is an example.")
     columns = {}
@@ -467,9 +470,9 @@ class Allowance:
     def take(self, size: int, cells: int) -> None:
         """Count unpacked bytes and cells; raise if they do not fit into memory."""
         self.size, self.cells = self.size + size, self.cells + cells
-        if self.size > LARGEST:
-            raise TableError(f"{self.path} has more than {LARGEST / 1e9:.1f} GB when unpacked; give a part of it.")
-        if LETTER * self.size + CELL * self.cells > SHARE * self.free:
+        if self.size > MAX_UNPACKED:
+            raise TableError(f"{self.path} has more than {MAX_UNPACKED / 1e9:.1f} GB when unpacked; give a part of it.")
+        if MEMORY_PER_BYTE * self.size + MEMORY_PER_CELL * self.cells > SHARE * self.free:
             raise TableError(
                 f"{self.path} does not fit into memory: it has more than {self.size / 1e6:,.0f} MB and {self.cells:,} "
                 f"cells once it is unpacked, and {self.free / 1e9:.1f} GB are free; give a part of it."

@@ -25,8 +25,8 @@ from ricnet.io import decode, opened, read_text
 
 MOST_TOKENS = 1_024  # ids of a text, half of them words; more cost time and rarely change an answer
 MOST_PIECES = 256  # ids by the tokenizer of a checkpoint, whose time grows with their square
-LETTERS = 64  # characters of a text that are read for each of its ids
-LARGEST = 1 << 24  # bytes of a text file; a long novel has a tenth
+CHARACTERS_PER_ID = 64  # characters of a text that are read for each of its ids
+MAX_FILE = 1 << 24  # bytes of a text file; a long novel has a tenth
 PROSE_WORDS, PROSE_ROWS = 6, 1_000  # minimum mean number of words in a column of prose, and rows where they are counted
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -60,7 +60,7 @@ class Tokenizer:
     """Maximum ids that the checkpoint can read."""
 
     def ids(self, text: str, most: int) -> list[int]:
-        return _opened(self.content, most).encode(text[: LETTERS * most]).ids  # type: ignore[no-any-return]
+        return _opened(self.content, most).encode(text[: CHARACTERS_PER_ID * most]).ids  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=4)
@@ -172,12 +172,12 @@ def as_texts(given: Any) -> list[str] | None:
 
 def read_text_file(path: Path) -> str:
     with opened(path) as file:
-        return decode_text(file.read(LARGEST + 1), str(path))
+        return decode_text(file.read(MAX_FILE + 1), str(path))
 
 
 def decode_text(content: bytes, name: str) -> str:
-    if len(content) > LARGEST:
-        raise RicnetError(f"{name} has more than {LARGEST / 1e6:.0f} MB, the maximum for one text; divide it.")
+    if len(content) > MAX_FILE:
+        raise RicnetError(f"{name} has more than {MAX_FILE / 1e6:.0f} MB, the maximum for one text; divide it.")
     try:
         return decode(content).strip()
     except UnicodeDecodeError as error:

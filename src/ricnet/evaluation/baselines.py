@@ -22,10 +22,10 @@ from ricnet.core.mdp import log_scores
 from ricnet.data import Dataset, Split
 from ricnet.evaluation import metrics
 
-WORK = 2e7
+MAX_WORK = 2e7
 """Maximum of training rows × columns × classes; beyond it a sample of the rows is used. At the maximum, gradient
 boosting takes about a minute on one core, logistic regression less."""
-FEWEST = 1_000
+MIN_ROWS = 1_000
 """Minimum rows of such a sample; with fewer, no baseline is fitted."""
 LETTERS_PER_WORD = 6
 """With the space after a word; estimates how many columns of tf-idf a text fills."""
@@ -144,7 +144,7 @@ class Problem:
         whole[:, model.classes_] = found.clip(min=SMALLEST)
         return torch.from_numpy(np.log(whole / whole.sum(1, keepdims=True)))
 
-    def judge(self, log_beliefs: Float[Tensor, "n classes"]) -> float:
+    def validation_nll(self, log_beliefs: Float[Tensor, "n classes"]) -> float:
         """The NLL of validation rows, as in `selection_nll`."""
         labels, weights = torch.from_numpy(self.val.labels), self.val.weights
         shares = self.log_shares if self.balanced else None
@@ -164,8 +164,8 @@ def fit_baselines(
     models, columns = _models(dataset)
     if not models or not len(dataset.test) or len(dataset.train.labels.unique()) < 2:
         return {}, None
-    rows = int(min(len(dataset.train), WORK // (columns * len(dataset.class_names))))
-    if rows < min(len(dataset.train), FEWEST):
+    rows = int(min(len(dataset.train), MAX_WORK // (columns * len(dataset.class_names))))
+    if rows < min(len(dataset.train), MIN_ROWS):
         size = f"{len(dataset.train):,} {dataset.unit} of {columns:,} columns and {len(dataset.class_names)} classes"
         return {}, f"No baselines were fitted: {size} would take longer than a minute."
     shares = base_rate(replace(dataset.train, weights=None), len(dataset.class_names))
@@ -237,7 +237,7 @@ def _fit_linear(problem: Problem) -> Answer:
         found[strength] = [
             problem.log_beliefs(model, model.predict_proba(part.inputs)) for part in (problem.val, problem.test)
         ]
-    best = min(found, key=lambda strength: problem.judge(found[strength][0]))
+    best = min(found, key=lambda strength: problem.validation_nll(found[strength][0]))
     return found[best][1], {"C": best}
 
 
@@ -264,7 +264,7 @@ def _fit_boosting(problem: Problem) -> Answer:
     for trees in range(MORE_TREES, TREES + 1, MORE_TREES):
         model.set_params(max_iter=trees).fit(train.inputs, train.labels, sample_weight=train.weights)
         stages = model.staged_predict_proba(problem.val.inputs)
-        best = int(np.argmin([problem.judge(problem.log_beliefs(model, stage)) for stage in stages])) + 1
+        best = int(np.argmin([problem.validation_nll(problem.log_beliefs(model, stage)) for stage in stages])) + 1
         if best <= trees - MORE_TREES:
             break
     answers = next(islice(model.staged_predict_proba(problem.test.inputs), best - 1, None))

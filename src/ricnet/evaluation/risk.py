@@ -41,8 +41,10 @@ def hoeffding_bentkus_p_value(mean: float, n: int, limit: float) -> float:
     """The same for losses in [0, 1] with this mean (Bates et al. 2021, Proposition 3)."""
     if not n or limit <= 0:
         return 1.0
+    from scipy.special import rel_entr  # here, because it takes long to import
+
     low = min(mean, limit)
-    divergence = _times_log(low, low / limit) + _times_log(1 - low, (1 - low) / (1 - limit))
+    divergence = float(rel_entr(low, limit) + rel_entr(1 - low, 1 - limit))
     bentkus = math.e * _binomial_cdf(math.ceil(n * mean - 1e-9), n, limit)
     return min(1.0, math.exp(-n * divergence), bentkus)
 
@@ -51,10 +53,6 @@ def _binomial_cdf(successes: int, n: int, chance: float) -> float:
     from scipy import stats  # here, because it takes as long to import as half of torch
 
     return float(stats.binom.cdf(successes, n, chance))
-
-
-def _times_log(weight: float, ratio: float) -> float:
-    return weight * math.log(ratio) if weight > 0 else 0.0
 
 
 def examples_needed(limit: float, probability: float) -> int:

@@ -37,7 +37,7 @@ from ricnet.models.config import Config
 from ricnet.models.guarantees import Calibration, calibration_of, named_sets, score_named, set_rule
 from ricnet.models.locate import named_encoder
 from ricnet.models.recorded import Recordings
-from ricnet.nets.backbone import Backbone, Known, divide, embedding_size, reads_tokens
+from ricnet.nets.backbone import Backbone, CachedFeatures, divide, embedding_size, reads_tokens
 from ricnet.nets.encoders import build_encoder, choose_encoder, mlp_size
 
 READ = "model.refine(model.read({!r}))"
@@ -298,7 +298,7 @@ def after_encoder(classifier: Classifier) -> Classifier:
     model = copy.deepcopy(classifier.model, {id(features): nn.Identity(), id(stages): ()})
     after = backbone_of(model)
     sizes = backbone.feature_sizes
-    after.features = Known(sizes, [0] * len(sizes)) if stages else None  # costs were counted when it was built
+    after.features = CachedFeatures(sizes, [0] * len(sizes)) if stages else None  # costs were counted when it was built
     after.stages = divide(after.features, exits) if after.features is not None else ()
     return replace(classifier, model=model, input_shape=(len(backbone.mean),))
 

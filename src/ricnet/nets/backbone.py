@@ -26,7 +26,7 @@ FEATURE_SAMPLE = 256
 STATISTICS_ROWS = 10_000
 """Statistics of inputs are computed from this many training rows, or up to twice as many."""
 PLACES = 2
-"""Positions per side that the features of an image keep."""
+"""Feature maps are pooled to PLACES × PLACES positions."""
 
 Exits = Literal["none", "stage", "block"]
 
@@ -48,7 +48,7 @@ class Backbone(nn.Module):
         size: int | None = None,
     ) -> None:
         """`features` is a pretrained network, not trained further if `frozen`; its outputs are normalised and encoded
-        instead of the inputs. With exits its stages are used, `encoder` is not, and `size` is that of the thought."""
+        instead of the inputs. With exits, its stages replace `encoder`, and `size` is the size of the thought."""
         super().__init__()
         self.features, self.frozen = features, frozen
         if features is not None:
@@ -60,7 +60,7 @@ class Backbone(nn.Module):
         self.steps_per_exit = steps_per_exit
         measured = measure(self.stages, self.example) if self.stages else []
         self.feature_sizes = [size for size, _ in measured]
-        self.flops = features.flops if isinstance(features, Known) else tuple(flops for _, flops in measured)
+        self.flops = features.flops if isinstance(features, CachedFeatures) else tuple(flops for _, flops in measured)
         """Multiply-adds of each stage."""
         self.parts: list[slice] = []
         """Entries of `mean` and `std` for each stage; empty if inputs are normalised."""
@@ -221,8 +221,9 @@ class Staged(nn.Module, ABC):
 
 
 def divide(encoder: nn.Module, exits: Exits) -> tuple[nn.Module, ...]:
-    """The stages of an encoder, which together are the encoder up to its pooling; of an nn.Sequential without a method
-    `stages`, its modules. A stage may have a method `pool` to (batch, features), which replaces `pool_features`."""
+    """The stages of an encoder, which in sequence compute its output before pooling. They come from its method
+    `stages`, or are the modules of an nn.Sequential. A stage may have a method `pool`, from its output to (batch,
+    features), which replaces `pool_features`."""
     made: Any = encoder
     if not (hasattr(made, "stages") or isinstance(made, nn.Sequential)):
         raise RicnetError(
@@ -232,7 +233,8 @@ def divide(encoder: nn.Module, exits: Exits) -> tuple[nn.Module, ...]:
         )
     stages: tuple[nn.Module, ...] = tuple(made.stages(exits) if hasattr(made, "stages") else made)
     if len(stages) < 2:
-        raise RicnetError(f"{setting('exits', exits)} needs an encoder of two stages or more; this one has one.")
+        kind = type(encoder).__name__
+        raise RicnetError(f"{setting('exits', exits)} needs an encoder of two stages or more, but {kind} has one.")
     return stages
 
 
@@ -295,9 +297,9 @@ def in_eval_mode(*networks: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-class Known(nn.Module):
-    """Stands for a frozen encoder with exits whose features are cached: its inputs are the features of all stages,
-    concatenated, and each stage selects its own."""
+class CachedFeatures(nn.Module):
+    """Replaces a frozen encoder with exits whose features are cached: its inputs are the features of all stages,
+    concatenated, and each of its stages selects its own."""
 
     def __init__(self, sizes: Sequence[int], flops: Sequence[int]) -> None:
         super().__init__()
@@ -306,10 +308,10 @@ class Known(nn.Module):
         """Multiply-adds of each stage of the encoder."""
 
     def stages(self, exits: Exits) -> list[nn.Module]:
-        return [KnownStage(slice(start, end)) for start, end in pairwise([0, *accumulate(self.sizes)])]
+        return [CachedStage(slice(start, end)) for start, end in pairwise([0, *accumulate(self.sizes)])]
 
 
-class KnownStage(nn.Identity):
+class CachedStage(nn.Identity):
     def __init__(self, columns: slice) -> None:
         super().__init__()
         self.columns = columns
@@ -346,9 +348,10 @@ def example_input(encoder: nn.Module, input_shape: tuple[int, ...]) -> Num[Tenso
     return torch.zeros(1, *input_shape, device=device)
 
 
-def known(encoder: nn.Module, input_shape: tuple[int, ...], exits: Exits) -> Known:
-    """The stand-in for an encoder, measured on an example."""
-    return Known(*zip(*measure(divide(encoder, exits), example_input(encoder, input_shape)), strict=True))
+def cached_features(encoder: nn.Module, input_shape: tuple[int, ...], exits: Exits) -> CachedFeatures:
+    """The replacement of an encoder; the sizes of its features and the costs of its stages are measured on an
+    example."""
+    return CachedFeatures(*zip(*measure(divide(encoder, exits), example_input(encoder, input_shape)), strict=True))
 
 
 def embedding_size(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:

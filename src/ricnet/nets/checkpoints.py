@@ -35,7 +35,7 @@ SLACK = 1 << 24
 """Numbers that a network may allocate beside its weights."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 """Files of weights that are not safetensors."""
-FORGOTTEN = ("id2label", "label2id", "_name_or_path", "architectures", "auto_map", "transformers_version", "dtype")
+IGNORED_KEYS = ("id2label", "label2id", "_name_or_path", "architectures", "auto_map", "transformers_version", "dtype")
 """Keys of a configuration that do not describe the network."""
 ALWAYS_ALLOWED = ("model_type", "rope_scaling", "rope_parameters")
 """Keys of a configuration that are read though not every class declares them."""
@@ -121,7 +121,7 @@ def count_weights(file: Path) -> int:
 
 
 class OverLimit(Exception):
-    pass
+    """A network would need more memory than its `MemoryLimit`."""
 
 
 class MemoryLimit(TorchFunctionMode):
@@ -163,7 +163,7 @@ def read(folder: Path) -> tuple[nn.Module, Architecture]:
     if hasattr(config, "vision_config"):
         network, config = _vision_part(network, folder), config.vision_config
     _refuse_fetching(network)
-    described = {name: value for name, value in config.to_dict().items() if name not in FORGOTTEN}
+    described = {name: value for name, value in config.to_dict().items() if name not in IGNORED_KEYS}
     described, pooler = json.loads(json.dumps(described)), not found["missing_keys"]
     if (folder / "preprocessor_config.json").is_file():
         size, mean, std = _image_settings(folder / "preprocessor_config.json")
@@ -250,12 +250,12 @@ def _config(entry: Mapping[str, Any]) -> Any:
 def allowed_settings(entry: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     """The keys that the class of a configuration declares, and numbers under any key: older files have undeclared keys
     that are still read, and a number cannot name code."""
-    named = {*_declared(kind), *ALWAYS_ALLOWED} - set(FORGOTTEN)
+    named = {*_declared(kind), *ALWAYS_ALLOWED} - set(IGNORED_KEYS)
     parts = getattr(kind, "sub_configs", None) or {}
     return {
         name: _harmless(value, parts.get(name))
         for name, value in entry.items()
-        if not NAMES_CODE.search(name) and name not in FORGOTTEN and (name in named or _only_numbers(value))
+        if not NAMES_CODE.search(name) and name not in IGNORED_KEYS and (name in named or _only_numbers(value))
     }
 
 

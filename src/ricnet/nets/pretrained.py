@@ -23,7 +23,7 @@ from ricnet.nets.checkpoints import Architecture, OverLimit, count_weights, limi
 ROUNDING = 1e-4
 """Maximum difference between a network and its stages, relative to the largest output."""
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".tar")
-COUNTED = "num_batches_tracked"
+BATCH_COUNTER = "num_batches_tracked"
 """A counter of batch norm that nothing reads; some files of timm lack it."""
 GROUPS = 4
 """Stages of a transformer, as many as a ResNet has."""
@@ -203,8 +203,8 @@ def read_timm(name: str, file: Path) -> Pretrained:
     on_top: Any = network.pretrained_cfg["classifier"]
     heads = tuple(f"{head}." for head in ([on_top] if isinstance(on_top, str) else on_top or ()))
     weights = {key: tensor.float() for key, tensor in load_file(file).items() if not key.startswith(heads)}
-    own = {key: tensor for key, tensor in network.state_dict().items() if not key.endswith(COUNTED)}
-    odd = sorted(own.keys() ^ {key for key in weights if not key.endswith(COUNTED)})
+    own = {key: tensor for key, tensor in network.state_dict().items() if not key.endswith(BATCH_COUNTER)}
+    odd = sorted(own.keys() ^ {key for key in weights if not key.endswith(BATCH_COUNTER)})
     odd = odd or [key for key, tensor in own.items() if tensor.shape != weights[key].shape]
     if odd:
         raise RicnetError(f"{file} does not hold the weights of {name} of timm (see {listed(odd)}); give another file.")

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ricnet.nets.fitted import FittedLayer
 
-BINS, MOST_FEATURES = 4, 512
+MAX_BINS, MAX_FEATURES = 4, 512
 """Maximum number of bins of a column, and of all columns together; in wide tables a column has fewer bins."""
-CELLS = (2, 8)
+MIN_GROUPS, MAX_GROUPS = 2, 8
 """Minimum and maximum number of groups that a column is cut into for the chi-squared test."""
-LEAST_EXPECTED = 5
+MIN_EXPECTED = 5
 """Minimum mean number of rows of a class in a group, as the chi-squared test requires."""
 FREE_COLUMNS = 10
 """In tables of up to this many columns all factors are 1."""
@@ -40,7 +40,7 @@ class ColumnFeatures(FittedLayer):
 
     def __init__(self, columns: int) -> None:
         super().__init__()
-        bins = min(BINS, MOST_FEATURES // columns)
+        bins = min(MAX_BINS, MAX_FEATURES // columns)
         bins = bins if bins > 1 else 0  # one bin is the column itself
         self.size = columns * (1 + bins)
         for name in ("lower", "slope", "centre"):
@@ -59,7 +59,8 @@ class ColumnFeatures(FittedLayer):
                 self.slope[column, : len(edges) - 1] = 1 / edges.diff()
             self.centre.copy_(self._positions(rows).mean(0))
         if labels is not None:
-            self.factor.copy_(factors(rows, quantiles(ordered, cells(len(rows), labels) + 1)[1:-1], labels))
+            cuts = quantiles(ordered, count_groups(labels) + 1)[1:-1]
+            self.factor.copy_(factors(rows, cuts, labels))
 
     def _positions(self, rows: Float[Tensor, "batch columns"]) -> Float[Tensor, "batch columns bins"]:
         return ((rows.unsqueeze(2) - self.lower) * self.slope).clamp(0, 1)
@@ -83,10 +84,9 @@ def distinct(edges: Float[Tensor, "count"]) -> Float[Tensor, "fewer"]:
     return torch.stack(kept)
 
 
-def cells(rows: int, labels: Int64[Tensor, "n"]) -> int:
-    """Number of groups of a column with `LEAST_EXPECTED` rows of a class in each, on average."""
-    least, most = CELLS
-    return min(most, max(least, rows // (LEAST_EXPECTED * len(labels.unique()))))
+def count_groups(labels: Int64[Tensor, "n"]) -> int:
+    """Number of groups of a column, so that on average each has `MIN_EXPECTED` rows of every class."""
+    return min(MAX_GROUPS, max(MIN_GROUPS, len(labels) // (MIN_EXPECTED * len(labels.unique()))))
 
 
 def factors(

@@ -18,8 +18,8 @@ GAIN = 3.0
 larger factor learns more from each text."""
 PAIR_WEIGHT = 0.5
 """Factor of the weight of a word pair; most pairs are rare and would outweigh the words."""
-COUNTED = 1_024
-"""Texts that are counted at once, which limits memory."""
+TEXTS_AT_ONCE = 1_024
+"""Texts whose words are counted at once; limits memory."""
 
 
 class Words(nn.Module):
@@ -107,7 +107,7 @@ def known_words(network: nn.Module) -> Bool[np.ndarray, "slots"] | None:
 def document_frequency(ids: Integer[Tensor, "n tokens"]) -> Int64[Tensor, "slots"]:
     """Number of texts that have an id of each slot."""
     frequency = torch.zeros(SLOTS, dtype=torch.int64)
-    for part in ids.split(COUNTED):
+    for part in ids.split(TEXTS_AT_ONCE):
         slots = torch.where(part > 0, part.long() % SLOTS, -1).sort(1).values
         first = slots >= 0
         first[:, 1:] &= slots[:, 1:] != slots[:, :-1]

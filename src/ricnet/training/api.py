@@ -48,7 +48,7 @@ from ricnet.models.locate import (
     read_encoder,
 )
 from ricnet.models.run import RunFolder, read_config
-from ricnet.nets.backbone import known
+from ricnet.nets.backbone import cached_features
 from ricnet.nets.encoders import is_pretrained
 from ricnet.training.callbacks import Callback, Track, Tracking, check_callbacks
 from ricnet.training.console import Narrator, advice, announcement, augmentation_note, faster, limited, say
@@ -449,7 +449,7 @@ def _behind_frozen(
     varied = settings.augmentation(dataset.augmentation)
     copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
     features = featured(dataset, encoder, device, copies, varied, console, exits)
-    return features, None if exits == "none" else known(encoder, dataset.input_shape, exits)
+    return features, None if exits == "none" else cached_features(encoder, dataset.input_shape, exits)
 
 
 @contextmanager
