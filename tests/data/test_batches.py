@@ -65,8 +65,8 @@ def test_cutout_greys_one_square_that_may_lie_anywhere() -> None:
 def boxed(monkeypatch: pytest.MonkeyPatch, box: tuple[float, float, float, float]) -> None:
     """Let every crop be of this height, width, top and left."""
 
-    def boxes(least: float, shard: Shard, device: torch.device, generator: object) -> Float[Tensor, "4 n"]:
-        return torch.tensor(box, dtype=torch.float32, device=device)[:, None].expand(4, shard.rows)
+    def boxes(least: float, random: batches.Random) -> Float[Tensor, "4 n"]:
+        return torch.tensor(box, dtype=torch.float32, device=random.device)[:, None].expand(4, random.shard.rows)
 
     monkeypatch.setattr(batches, "crop_boxes", boxes)
 
@@ -141,7 +141,7 @@ def test_reflected_borders_and_given_flips() -> None:
 
 def test_areas_are_uniform_and_sides_in_a_ratio_that_fits() -> None:
     torch.manual_seed(0)
-    height, width, top, left = batches.crop_boxes(0.35, Shard(20_000), torch.device("cpu"))
+    height, width, top, left = batches.crop_boxes(0.35, batches.Random(Shard(20_000), torch.device("cpu")))
     area, ratio = height * width, (width / height).log()
     assert area.min() >= 0.35 - 1e-6
     levels = torch.linspace(0.35, 1, 5)[1:-1]
@@ -159,13 +159,13 @@ def test_areas_are_uniform_and_sides_in_a_ratio_that_fits() -> None:
 def test_colours_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random numbers 1, 0.5 and 0 with at most 0.5: brightness 1.5, contrast 1, saturation 0.5."""
     image = torch.tensor([[[[30, 90]], [[60, 90]], [[90, 90]]]], dtype=torch.uint8)
-    numbers = torch.tensor([1, 0.5, 0]).view(3, 1, 1, 1, 1)
+    numbers = torch.tensor([1, 0.5, 0]).view(3, 1)
     monkeypatch.setattr(torch, "rand", lambda *size, device, generator: numbers.expand(size))
     made = augment(image, Augmentation(colour=0.5))
     assert made.flatten(2).squeeze().tolist() == [[68, 135], [90, 135], [112, 135]]  # 67.5 and 112.5 go to even
     numbers = numbers.flip(0)  # brightness 0.5, saturation 1.5: grey 60 and 90 stay, and are halved
     assert augment(image, Augmentation(colour=0.5)).flatten(2).squeeze().tolist() == [[8, 45], [30, 45], [52, 45]]
-    numbers = torch.tensor([0.5, 1, 0.5]).view(3, 1, 1, 1, 1)  # contrast 1.5, about the mean grey, 75
+    numbers = torch.tensor([0.5, 1, 0.5]).view(3, 1)  # contrast 1.5, about the mean grey, 75
     assert augment(image, Augmentation(colour=0.5)).flatten(2).squeeze().tolist() == [[8, 98], [52, 98], [98, 98]]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -46,55 +46,67 @@ def first_mirrored(rows: int, seed: int) -> Bool[Tensor, "rows"]:
     return epoch_order(rows, seed, -1) % 2 == 0
 
 
+Images = UInt8[Tensor, "n c h w"]
+Mask = Bool[Tensor, "n"]
+
+
+class Random(NamedTuple):
+    """Random numbers for the images of a shard. They are drawn for the whole minibatch, so that they do not depend on
+    the number of processes."""
+
+    shard: Shard
+    device: torch.device
+    generator: torch.Generator | None = None
+    """None for torch's global one."""
+
+    def uniform(self, count: int) -> Float[Tensor, "count n"]:
+        return torch.rand(count, self.shard.rows, device=self.device, generator=self.generator)[:, self.shard.own]
+
+    def integers(self, below: int, count: int) -> Int64[Tensor, "count n 1"]:
+        size = (count, self.shard.rows, 1)
+        return torch.randint(below, size, device=self.device, generator=self.generator)[:, self.shard.own]
+
+
 def augment(
-    images: UInt8[Tensor, "n c h w"],
+    images: Images,
     augmentation: Augmentation,
     shard: Shard | None = None,
     generator: torch.Generator | None = None,
     size: tuple[int, ...] | None = None,
-    mirrored: Bool[Tensor, "n"] | None = None,
+    mirrored: Mask | None = None,
 ) -> UInt8[Tensor, "n c h2 w2"]:
     """Random crops, mirroring, colours and cutout, as `augmentation` says. `size` is the height and width of the
     results, at most and by default those of the images. `mirrored` is the mask of images to mirror, by default half of
     them at random.
 
-    If the images are a shard of a minibatch, random numbers are drawn for all of it, so that the result does not depend
-    on the number of processes. They come from torch's global generator unless one is given. Nothing here waits for the
-    device, and no shape depends on random numbers, so that an update can be recorded as a CUDA graph.
+    Nothing here waits for the device, and no shape depends on random numbers, so that an update can be recorded as a
+    CUDA graph.
     """
-    shard = shard or Shard(len(images))
+    random = Random(shard or Shard(len(images)), images.device, generator)
     size = size or (images.shape[2], images.shape[3])
     crop = _crop_and_resize if augmentation.crop_area < 1 else _shift_and_mirror
-    cropped = crop(images, size, augmentation, shard, generator, mirrored)
-    varied = _vary_colours(cropped, augmentation.colour, shard, generator)
-    return _cut_out(varied, augmentation.cutout, shard, generator)
+    cropped = crop(images, size, augmentation, random, mirrored)
+    return _cut_out(_vary_colours(cropped, augmentation.colour, random), augmentation.cutout, random)
 
 
 def _crop_and_resize(
-    images: UInt8[Tensor, "n c h w"],
-    size: tuple[int, ...],
-    augmentation: Augmentation,
-    shard: Shard,
-    generator: torch.Generator | None,
-    mirrored: Bool[Tensor, "n"] | None,
+    images: Images, size: tuple[int, ...], augmentation: Augmentation, random: Random, mirrored: Mask | None
 ) -> UInt8[Tensor, "n c h2 w2"]:
     """Bilinear interpolation by two matrices for each image."""
     _, _, h, w = images.shape
-    heights, widths, tops, lefts = crop_boxes(augmentation.crop_area, shard, images.device, generator)
+    heights, widths, tops, lefts = crop_boxes(augmentation.crop_area, random)
     rows, columns = _interpolation(tops, heights, h, size[0]), _interpolation(lefts, widths, w, size[1])
     if augmentation.flip:
-        mirrored = _mirrored(shard, images.device, generator) if mirrored is None else mirrored
+        mirrored = random.uniform(1)[0] < 0.5 if mirrored is None else mirrored
         columns = torch.where(mirrored[:, None, None], columns.flip(1), columns)
     resized = rows[:, None] @ images.float() @ columns.mT[:, None]
     return resized.round_().clamp_(0, 255).to(torch.uint8)
 
 
-def crop_boxes(
-    least: float, shard: Shard, device: torch.device, generator: torch.Generator | None = None
-) -> Float[Tensor, "4 n"]:
+def crop_boxes(least: float, random: Random) -> Float[Tensor, "4 n"]:
     """Heights, widths, tops and lefts as shares of the sides of the image. The area is uniform from `least` to 1, the
     logarithm of the ratio of the sides uniform among those that fit."""
-    area, ratio, top, left = torch.rand(4, shard.rows, device=device, generator=generator)[:, shard.own]
+    area, ratio, top, left = random.uniform(4)
     area = 1 - (1 - least) * area
     widest = area.log().neg().clamp(max=math.log(CROP_RATIO))
     stretch = ((2 * ratio - 1) * widest / 2).exp()
@@ -114,15 +126,11 @@ def _interpolation(starts: Float[Tensor, "n"], sizes: Float[Tensor, "n"], of: in
     return weights / weights.sum(2, keepdim=True)
 
 
-def _vary_colours(
-    images: UInt8[Tensor, "n c h w"], most: float, shard: Shard, generator: torch.Generator | None
-) -> UInt8[Tensor, "n c h w"]:
+def _vary_colours(images: Images, most: float, random: Random) -> Images:
     """Brightness scales the image, contrast its distance from the mean, saturation the distance from grey."""
     if not most:
         return images
-    drawn = torch.rand(3, shard.rows, 1, 1, 1, device=images.device, generator=generator)
-    factors = 1 + most * (2 * drawn - 1)
-    brightness, contrast, saturation = factors[:, shard.own]
+    brightness, contrast, saturation = 1 + most * (2 * random.uniform(3)[:, :, None, None, None] - 1)
     pixels = images.float()
     grey = pixels.mean(1, keepdim=True)
     mean = grey.mean((2, 3), keepdim=True)
@@ -131,12 +139,7 @@ def _vary_colours(
 
 
 def _shift_and_mirror(
-    images: UInt8[Tensor, "n c h w"],
-    size: tuple[int, ...],
-    augmentation: Augmentation,
-    shard: Shard,
-    generator: torch.Generator | None,
-    mirrored: Bool[Tensor, "n"] | None,
+    images: Images, size: tuple[int, ...], augmentation: Augmentation, random: Random, mirrored: Mask | None
 ) -> UInt8[Tensor, "n c h2 w2"]:
     """One gather for the whole batch, without waiting for the device."""
     pad, flip = augmentation.crop_padding, augmentation.flip
@@ -146,11 +149,11 @@ def _shift_and_mirror(
         return images
     columns = torch.arange(wide, device=images.device).expand(n, wide)
     if flip:
-        mirrored = _mirrored(shard, images.device, generator) if mirrored is None else mirrored
+        mirrored = random.uniform(1)[0] < 0.5 if mirrored is None else mirrored
         columns = torch.where(mirrored[:, None], wide - 1 - columns, columns)
     rows = torch.arange(tall, device=images.device).expand(n, tall)
     if pad or size != (h, w):
-        offsets = _offsets(2 * pad + h - tall, 2 * pad + w - wide, shard, images.device, generator)
+        offsets = _offsets(2 * pad + h - tall, 2 * pad + w - wide, random)
         rows, columns = rows + offsets[0], columns + offsets[1]
         if augmentation.reflect:
             rows, columns = _reflected(rows - pad, h), _reflected(columns - pad, w)
@@ -161,44 +164,31 @@ def _shift_and_mirror(
     return images.flatten(2).gather(2, index).reshape(n, c, tall, wide)
 
 
-def _mirrored(shard: Shard, device: torch.device, generator: torch.Generator | None) -> Bool[Tensor, "n"]:
-    return torch.rand(shard.rows, device=device, generator=generator)[shard.own] < 0.5
-
-
 def _reflected(places: Int64[Tensor, "n length"], length: int) -> Int64[Tensor, "n length"]:
     """Pixel indices; those outside of the image are mirrored at its outermost pixel."""
     return (length - 1 - (length - 1 - places.abs()).abs()).clamp(min=0)
 
 
-def _offsets(
-    most_down: int, most_right: int, shard: Shard, device: torch.device, generator: torch.Generator | None
-) -> Int64[Tensor, "2 n 1"]:
+def _offsets(most_down: int, most_right: int, random: Random) -> Int64[Tensor, "2 n 1"]:
     """Random shifts in pixels, down and to the right, from 0 to these maxima."""
-    how: dict[str, Any] = {"device": device, "generator": generator}
     if most_down == most_right:
-        return torch.randint(most_down + 1, (2, shard.rows, 1), **how)[:, shard.own]
-    each = [torch.randint(most + 1, (shard.rows, 1), **how)[shard.own] for most in (most_down, most_right)]
-    return torch.stack(each)
+        return random.integers(most_down + 1, 2)
+    return torch.cat([random.integers(most + 1, 1) for most in (most_down, most_right)])
 
 
-def _cut_out(
-    images: UInt8[Tensor, "n c h w"], side: int, shard: Shard, generator: torch.Generator | None
-) -> UInt8[Tensor, "n c h w"]:
+def _cut_out(images: Images, side: int, random: Random) -> Images:
     """The centre of the square may be any pixel, so that all pixels are hidden about equally often."""
     if not side:
         return images
     _, _, h, w = images.shape
-    rows = _hidden(shard, h, side, images.device, generator)
-    columns = _hidden(shard, w, side, images.device, generator)
+    rows, columns = _hidden(h, side, random), _hidden(w, side, random)
     return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], GREY)
 
 
-def _hidden(
-    shard: Shard, length: int, side: int, device: torch.device, generator: torch.Generator | None
-) -> Bool[Tensor, "n length"]:
+def _hidden(length: int, side: int, random: Random) -> Bool[Tensor, "n length"]:
     """Mask of the pixels along one axis that lie within the square."""
-    start = torch.randint(length, (shard.rows, 1), device=device, generator=generator)[shard.own] - side // 2
-    place = torch.arange(length, device=device)
+    start = random.integers(length, 1)[0] - side // 2
+    place = torch.arange(length, device=random.device)
     return (place >= start) & (place < start + side)
 
 
@@ -240,16 +230,18 @@ class Damaged(RicnetError):
 
 
 def pack_rows(
-    numbered: Dataset, read: Chunk, row_shape: tuple[int, ...], dtype: torch.dtype, what: object, folder: Path
+    numbered: Dataset, read: Chunk, row_shape: tuple[int, ...], dtype: torch.dtype, source: object, folder: Path
 ) -> Dataset:
     """Replace row numbers, the inputs of a data set, by rows that are mapped from a file in `folder`.
 
-    `what` identifies the rows; the file is written once for each. Unreadable rows are stored too and raise `Damaged`:
-    the caller leaves them out and splits again.
+    `source` identifies the data, as JSON; the file is written once for each. Unreadable rows are stored too and raise
+    `Damaged`: the caller leaves them out and splits again.
     """
     splits = (numbered.train, numbered.val, numbered.test)
     order = torch.cat([split.inputs for split in splits])
-    key = hashlib.sha256(json.dumps([what, row_shape, str(dtype)]).encode() + order.numpy().tobytes()).hexdigest()[:24]
+    key = hashlib.sha256(json.dumps([source, row_shape, str(dtype)]).encode() + order.numpy().tobytes()).hexdigest()[
+        :24
+    ]
     path, damaged = folder / f"{key}.rows", folder / f"{key}.damaged"
     row_bytes = math.prod(row_shape) * dtype.itemsize
     if not damaged.is_file() and not (path.is_file() and path.stat().st_size == len(order) * row_bytes):

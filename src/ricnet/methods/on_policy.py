@@ -15,8 +15,8 @@ from ricnet.core.policies import Dirichlet, SimplexPolicy, own_log_ratio
 from ricnet.distributed import Shard
 from ricnet.errors import require, setting
 from ricnet.methods.method import Inputs, Labels, Loss, Weights
-from ricnet.methods.ric import RIC, Context, Estimates, PerStep, Rollout
-from ricnet.nets.refiner import RecurrentClassifier, Trace
+from ricnet.methods.ric import RIC, Estimates, PerStep, Rollout
+from ricnet.nets.refiner import Context, RecurrentClassifier, Trace
 
 
 @dataclass(frozen=True)

@@ -28,17 +28,28 @@ from ricnet.distributed import Shard
 from ricnet.errors import require, setting
 from ricnet.methods.agent import Agent
 from ricnet.methods.method import Batch, Inputs, Labels, Loss, Metrics, Weights, accuracy, weighted_mean
-from ricnet.nets.refiner import Heads, HeadWeights, RecurrentClassifier, Refiner, State, Trace, at_step
+from ricnet.nets.refiner import (
+    Belief,
+    Context,
+    Heads,
+    HeadWeights,
+    RecurrentClassifier,
+    Refiner,
+    State,
+    Thought,
+    Trace,
+    at_step,
+)
 
 PerStep = Float[Tensor, "steps rollouts batch"]
-Context = Float[Tensor, "*steps batch gates"]
+Actions = Float[Tensor, "steps rollouts batch classes"]
 Beliefs = Float[Tensor, "*steps batch classes"]
 
 
 class Rollout(NamedTuple):
     """Roll-outs of the snapshot on a minibatch."""
 
-    log_actions: Float[Tensor, "steps rollouts batch classes"]
+    log_actions: Actions
     policy: SimplexPolicy
     """π_old(· | s_1) … π_old(· | s_T)."""
     values: Float[Tensor, "steps+1 rollouts batch"]
@@ -182,8 +193,8 @@ class RIC(Agent):
         refiner: Refiner | Trace,
         weights: HeadWeights,
         context: Float[Tensor, "batch gates"],
-        thought: Float[Tensor, "rollouts batch size"],
-        belief: Float[Tensor, "rollouts batch classes"],
+        thought: Thought,
+        belief: Belief,
         shard: Shard | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, ...]:
@@ -249,12 +260,7 @@ class RIC(Agent):
 
     # The parts of lines 6 to 8
 
-    def replay(
-        self,
-        model: RecurrentClassifier,
-        context: Context,
-        log_actions: Float[Tensor, "steps rollouts batch classes"],
-    ) -> Heads:
+    def replay(self, model: RecurrentClassifier, context: Context, log_actions: Actions) -> Heads:
         """π_θ and V_φ along the actions of a roll-out, all steps at once."""
         prior = torch.full_like(log_actions[:1], -math.log(model.classes))
         beliefs = torch.cat([prior, log_actions[:-1]]).exp()

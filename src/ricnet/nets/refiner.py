@@ -15,6 +15,13 @@ LARGEST_WITH_EXITS = 256
 """Maximum size of the thought with exits, so that a step costs little compared with a stage."""
 
 
+Thought = Float[Tensor, "*rollouts batch size"]
+Belief = Float[Tensor, "*rollouts batch classes"]
+Context = Float[Tensor, "*steps batch gates"]
+"""What the network reads of the input, as its contribution to the gates: the same at every step, or with exits one per
+step."""
+
+
 class Heads(NamedTuple):
     """Outputs of a thought."""
 
@@ -26,7 +33,7 @@ class Heads(NamedTuple):
 
 
 HeadWeights = tuple[Float[Tensor, "heads size"], Float[Tensor, "heads"]]
-State = tuple[Float[Tensor, "*rollouts batch size"], Float[Tensor, "*rollouts batch classes"]]
+State = tuple[Thought, Belief]
 """τ_{t−1} and a_{t−1}; with the input they are s_t."""
 
 
@@ -70,24 +77,15 @@ class Refiner(nn.Module):
         """The context: the contribution of the input to the gates at every step."""
         return self.from_embedding(embedding)  # type: ignore[no-any-return]
 
-    def expect(
-        self, thought: Float[Tensor, "*batch size"], belief: Float[Tensor, "*batch classes"]
-    ) -> Float[Tensor, "*batch"]:
+    def expect(self, thought: Thought, belief: Belief) -> Float[Tensor, "*rollouts batch"]:
         """V(s_{t+1}) of a network with exits, from τ_t and a_t: the gain expected of further stages."""
         return self.critic(torch.cat([thought, belief], -1)).squeeze(-1)  # type: ignore[no-any-return]
 
-    def think(
-        self,
-        context: Float[Tensor, "batch gates"],
-        thought: Float[Tensor, "*rollouts batch size"],
-        belief: Float[Tensor, "*rollouts batch classes"],
-    ) -> Float[Tensor, "*rollouts batch size"]:
+    def think(self, context: Float[Tensor, "batch gates"], thought: Thought, belief: Belief) -> Thought:
         """One step, from τ_{t−1} and a_{t−1} to τ_t."""
         return gru_cell(context + self.from_belief(belief), self.from_thought(thought), thought)
 
-    def replay(
-        self, context: Float[Tensor, "*steps batch gates"], beliefs: Float[Tensor, "steps *rollouts batch classes"]
-    ) -> Float[Tensor, "steps *rollouts batch size"]:
+    def replay(self, context: Context, beliefs: Belief) -> Thought:
         """τ_1 … τ_T along given beliefs a_0 … a_{T−1}; only the recurrent part is computed step by step."""
         if context.ndim == 3:  # one context per step, shared by the roll-outs
             context = context.view(len(context), *(1,) * (beliefs.ndim - 3), *context.shape[1:])
@@ -107,7 +105,7 @@ class Refiner(nn.Module):
         return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
 
 
-def at_step(context: Float[Tensor, "*steps batch gates"], time: int) -> Float[Tensor, "batch gates"]:
+def at_step(context: Context, time: int) -> Float[Tensor, "batch gates"]:
     """The context of one step, counted from 0; without exits it is the same for all."""
     return context if context.ndim == 2 else context[time]
 
@@ -133,8 +131,7 @@ class RecurrentClassifier(Staged):
         self.refiner.heads(thought)
         self.refiner.expect(thought, belief)
 
-    def context(self, inputs: Num[Tensor, "batch ..."]) -> Float[Tensor, "*steps batch gates"]:
-        """One context for all steps; with exits one per step."""
+    def context(self, inputs: Num[Tensor, "batch ..."]) -> Context:
         if not self.has_exits:
             return self.refiner.read(self.backbone(inputs))
         contexts = [
@@ -145,7 +142,7 @@ class RecurrentClassifier(Staged):
     def read(self, stage: int, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch gates"]:
         return self.refiner.from_features[stage](features)  # type: ignore[no-any-return]
 
-    def initial_state(self, context: Float[Tensor, "*steps batch gates"]) -> State:
+    def initial_state(self, context: Context) -> State:
         """τ_0 = 0 and the uniform belief a_0."""
         batch, classes = context.shape[-2], self.classes
         return context.new_zeros(batch, self.refiner.size), context.new_full((batch, classes), 1 / classes)
@@ -161,7 +158,7 @@ class RecurrentClassifier(Staged):
             self.refiner.critic.requires_grad_(learns)
 
     def rollout_values(
-        self, context: Float[Tensor, "*steps batch gates"], states: Sequence[State], heads: Heads, weights: HeadWeights
+        self, context: Context, states: Sequence[State], heads: Heads, weights: HeadWeights
     ) -> Float[Tensor, "states rollouts batch"]:
         """V(s_1) … V(s_{T+1}) of a roll-out, from the heads of all steps and its T + 1 states. V(s_{T+1}) takes one
         more evaluation of the recurrent cell; with exits it is 0, because no stage is left."""
@@ -171,20 +168,13 @@ class RecurrentClassifier(Staged):
         values = self.refiner.expect(*(torch.stack(part) for part in zip(*states[:-1], strict=True)))
         return F.pad(values, (0, 0, 0, 0, 0, 1))
 
-    def replayed_values(
-        self,
-        heads: Heads,
-        thoughts: Float[Tensor, "steps rollouts batch size"],
-        beliefs: Float[Tensor, "steps rollouts batch classes"],
-    ) -> Float[Tensor, "steps rollouts batch"]:
+    def replayed_values(self, heads: Heads, thoughts: Thought, beliefs: Belief) -> Float[Tensor, "*rollouts batch"]:
         """V(s_1) … V(s_T) of a replay, given τ_1 … τ_T and a_0 … a_{T−1}."""
         if not self.has_exits:
             return heads.value
         return self.refiner.expect(F.pad(thoughts[:-1], (0, 0, 0, 0, 0, 0, 1, 0)), beliefs)
 
-    def halting_value(
-        self, value: Float[Tensor, "pool"], thought: Float[Tensor, "pool size"], belief: Float[Tensor, "pool classes"]
-    ) -> Float[Tensor, "pool"]:
+    def halting_value(self, value: Float[Tensor, "batch"], thought: Thought, belief: Belief) -> Float[Tensor, "batch"]:
         """Value for the halting rule at inference: `value`, that of the step just made, or with exits that of the next
         step, which starts from `thought` and `belief`."""
         return self.refiner.expect(thought, belief) if self.has_exits else value
@@ -192,10 +182,10 @@ class RecurrentClassifier(Staged):
 
 # The gated recurrent unit, with gates in the order reset, update, new, as in torch.nn.GRUCell
 
+Gates = Float[Tensor, "*batch gates"]
 
-def gru_cell(
-    inputs: Float[Tensor, "*batch gates"], hidden: Float[Tensor, "*batch gates"], state: Float[Tensor, "*batch size"]
-) -> Float[Tensor, "*batch size"]:
+
+def gru_cell(inputs: Gates, hidden: Gates, state: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch size"]:
     """The next state, from the contributions of inputs and state to the gates."""
     if state.is_cuda and state.dtype == torch.float32:  # torch's own fused kernel, one launch instead of eight
         flat = (inputs.flatten(0, -2), hidden.flatten(0, -2), state.flatten(0, -2))
@@ -212,10 +202,7 @@ def gru_sequence(
 
 
 def _step(
-    inputs: Float[Tensor, "*batch gates"],
-    hidden: Float[Tensor, "*batch gates"],
-    state: Float[Tensor, "*batch size"],
-    tanh: Callable[[Tensor], Tensor] = torch.tanh,
+    inputs: Gates, hidden: Gates, state: Float[Tensor, "*batch size"], tanh: Callable[[Tensor], Tensor] = torch.tanh
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The next state, and the tensors that its gradient needs."""
     size = state.shape[-1]
@@ -299,12 +286,7 @@ class Trace:
         """a_{t−1} and the tensors of `_step` for each step t, with roll-outs and batch as one axis."""
         self.made: list[Float[Tensor, "rollouts batch size"]] = []
 
-    def think(
-        self,
-        context: Float[Tensor, "batch gates"],
-        thought: Float[Tensor, "rollouts batch size"],
-        belief: Float[Tensor, "rollouts batch classes"],
-    ) -> Float[Tensor, "rollouts batch size"]:
+    def think(self, context: Float[Tensor, "batch gates"], thought: Thought, belief: Belief) -> Thought:
         of_belief, of_thought, bias = self.weights
         first = not self.steps
         state, belief = (tensor[0] if first else tensor.flatten(0, 1) for tensor in (thought, belief))
@@ -316,7 +298,7 @@ class Trace:
         self.made.append(state.view(-1, *thought.shape[1:]).expand_as(thought))
         return self.made[-1]
 
-    def thoughts(self, context: Float[Tensor, "*steps batch gates"]) -> Float[Tensor, "steps rollouts batch size"]:
+    def thoughts(self, context: Context) -> Thought:
         """τ_1 … τ_T, with gradients for the context and the weights."""
         return _Traced.apply(context, *self.weights, self)  # type: ignore[no-any-return]
 
