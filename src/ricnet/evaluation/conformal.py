@@ -16,7 +16,11 @@ from jaxtyping import Bool, Float, Int
 
 from ricnet.errors import RicnetError, require, setting
 
+Beliefs = Float[np.ndarray, "n classes"]
+Labels = Int[np.ndarray, "n"]
 ScoreName = Literal["lac", "aps", "raps"]
+Uniform = Float[np.ndarray, "n"] | None
+"""A draw from [0, 1) for each example if the score is randomised, else None."""
 PENALTIES = (0.0, 0.001, 0.01, 0.1, 0.5)
 """Candidates for the penalty of RAPS."""
 
@@ -30,7 +34,7 @@ class Ranked(NamedTuple):
     rank: Int[np.ndarray, "*shape"]
     """1 for the most likely class."""
 
-    def of(self, labels: Int[np.ndarray, "n"]) -> "Ranked":
+    def of(self, labels: Labels) -> "Ranked":
         """The entries of the true classes; the last axis is that of the classes."""
         index = np.broadcast_to(labels[..., None], (*self.rank.shape[:-1], 1))
         return Ranked(*(np.take_along_axis(part, index, -1)[..., 0] for part in self))
@@ -70,7 +74,7 @@ class Score:
         require(self.free_ranks >= 0, "free_ranks", self.free_ranks, "0 or more")
 
     def of(self, ranked: Ranked, uniform: Float[np.ndarray, "..."] | None = None) -> Float[np.ndarray, "..."]:
-        """`uniform` are draws from [0, 1), one per example, if the score is randomised."""
+        """The score of each class in `ranked`."""
         if self.name == "lac":
             return 1 - ranked.probability
         assert self.randomised == (uniform is not None)
@@ -126,11 +130,7 @@ class SetRule:
         return len(self.quantiles) > 1
 
     def sets(
-        self,
-        beliefs: Float[np.ndarray, "n classes"],
-        step: int | None = None,
-        uniform: Float[np.ndarray, "n"] | None = None,
-        allow_empty: bool = True,
+        self, beliefs: Beliefs, step: int | None = None, uniform: Uniform = None, allow_empty: bool = True
     ) -> Bool[np.ndarray, "n classes"]:
         """Membership of each class, for beliefs at the halt or after a step. Without `allow_empty` the most likely
         class is always in the set, which can only raise the coverage."""
@@ -156,7 +156,7 @@ class SetRule:
                 raise ValueError("numbers of quantiles differ")
             return found
         except (KeyError, TypeError, ValueError) as error:
-            raise RicnetError(f"a stored rule for prediction sets is damaged ({error}): run ric calibrate.") from error
+            raise RicnetError(f"a stored rule for prediction sets is damaged ({error}); run ric calibrate.") from error
 
 
 def _finite(quantile: float) -> float | None:
@@ -170,13 +170,13 @@ def _quantiles(stored: Any) -> tuple[float, ...]:
 def fit_sets(
     at_halt: Ranked,
     at_steps: Ranked,
-    labels: Int[np.ndarray, "n"],
+    labels: Labels,
     classes: int,
     coverage: float,
     score: Score = LAC,
     per_class: bool = False,
     halting: str = "",
-    uniform: Float[np.ndarray, "n"] | None = None,
+    uniform: Uniform = None,
 ) -> SetRule:
     """The rule of a coverage from the true classes of calibration examples, at their halt (n,) and after each step
     (steps, n). With `per_class` the coverage holds within each class (Mondrian); a class with fewer than
@@ -196,9 +196,7 @@ def fit_sets(
     return SetRule(coverage, score, quantiles(score.of(at_halt, uniform)), steps, len(labels), halting)
 
 
-def choose_raps(
-    beliefs: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, "n"], coverage: float, randomised: bool = False
-) -> Score:
+def choose_raps(beliefs: Beliefs, labels: Labels, coverage: float, randomised: bool = False) -> Score:
     """RAPS with the penalty that gives the smallest sets on these examples, which must not be those of calibration.
     Ranks are free up to the conformal quantile of the true class's rank."""
     ranked = rank_classes(beliefs)
@@ -260,9 +258,7 @@ class SetReport:
     each fifth."""
 
 
-def measure_sets(
-    sets: Bool[np.ndarray, "n classes"], beliefs: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, "n"]
-) -> SetReport:
+def measure_sets(sets: Bool[np.ndarray, "n classes"], beliefs: Beliefs, labels: Labels) -> SetReport:
     hits, sizes = sets[np.arange(len(labels)), labels], sets.sum(1)
     confidence = beliefs.max(1)
 

@@ -15,8 +15,11 @@ from ricnet.errors import RicnetError, listed, require, setting
 from ricnet.evaluation.evaluate import UNSURE
 from ricnet.io import LARGEST_TEXT, decode, opened
 
+Beliefs = Float[np.ndarray, "n classes"]
+Indices = Int[np.ndarray, "n"]
+"""Index of a class or a decision for each example."""
 ABSTAIN = "abstain"
-"""Name of the optional column for giving no answer."""
+"""Name of the optional column of the cost of giving no answer."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,14 @@ class Costs:
     def decisions(self) -> tuple[str, ...]:
         return self.class_names if self.matrix.shape[1] == len(self.class_names) else (*self.class_names, UNSURE)
 
-    def expected(self, beliefs: Float[np.ndarray, "n classes"]) -> Float[np.ndarray, "n decisions"]:
+    def expected(self, beliefs: Beliefs) -> Float[np.ndarray, "n decisions"]:
         return np.asarray(beliefs.astype(np.float64) @ self.matrix)
 
-    def decide(self, beliefs: Float[np.ndarray, "n classes"]) -> Int[np.ndarray, "n"]:
+    def decide(self, beliefs: Beliefs) -> Indices:
         """Index of the decision of least expected cost; the first of equal ones."""
         return np.asarray(self.expected(beliefs).argmin(1))
 
-    def paid(self, labels: Int[np.ndarray, "n"], decisions: Int[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    def paid(self, labels: Indices, decisions: Indices) -> Float[np.ndarray, "n"]:
         return np.asarray(self.matrix[labels, decisions])
 
 
@@ -129,7 +132,7 @@ class MeanCost:
     n: int
 
 
-def mean_cost(costs: Costs, beliefs: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, "n"]) -> MeanCost:
+def mean_cost(costs: Costs, beliefs: Beliefs, labels: Indices) -> MeanCost:
     decided = costs.decide(beliefs)
     ours, plain = costs.paid(labels, decided), costs.paid(labels, beliefs.argmax(1))
     n, saved = len(labels), plain - ours
@@ -159,7 +162,7 @@ class Weights:
     kept: bool
     target: Target
 
-    def answers(self, beliefs: Float[np.ndarray, "n classes"]) -> Int[np.ndarray, "n"]:
+    def answers(self, beliefs: Beliefs) -> Indices:
         return np.asarray((beliefs * self.weights).argmax(1))
 
 
@@ -172,7 +175,7 @@ def target_score(counts: Float[np.ndarray, "*batch classes classes"], target: Ta
     return np.asarray(shares.sum(-1) / np.maximum(1, occurs.sum(-1)))
 
 
-def tune_weights(beliefs: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, "n"], target: Target) -> Weights:
+def tune_weights(beliefs: Beliefs, labels: Indices, target: Target) -> Weights:
     """Weights for the target, or all 1 unless the cross-fitted gain exceeds 1.64 standard errors."""
     require(target in ("balanced_accuracy", "macro_f1"), "target", target, "balanced_accuracy or macro_f1")
     n, classes = beliefs.shape
@@ -191,58 +194,43 @@ def tune_weights(beliefs: Float[np.ndarray, "n classes"], labels: Int[np.ndarray
 
 
 def _scores(
-    draws: Float[np.ndarray, "draws n"],
-    labels: Int[np.ndarray, "n"],
-    answers: Int[np.ndarray, "n"],
-    classes: int,
-    target: Target,
+    draws: Float[np.ndarray, "draws n"], labels: Indices, answers: Indices, classes: int, target: Target
 ) -> Float[np.ndarray, "draws"]:
     """The target for each weighting of the examples."""
     cell = np.eye(classes**2)[labels * classes + answers]
     return target_score((draws @ cell).reshape(-1, classes, classes), target)
 
 
-def _best_weights(
-    beliefs: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, "n"], target: Target
-) -> Float[np.ndarray, "classes"]:
+def _best_weights(beliefs: Beliefs, labels: Indices, target: Target) -> Float[np.ndarray, "classes"]:
     """Coordinate ascent over one class at a time, from the inverse class frequencies or from 1, whichever is better."""
     classes = beliefs.shape[1]
+
+    def score_of(weights: Float[np.ndarray, "classes"]) -> float:
+        return answer_score((weights * beliefs).argmax(1), labels, classes, target)
+
     frequency = np.bincount(labels, minlength=classes) / len(labels)
     starts = [np.ones(classes), np.where(frequency > 0, 1 / np.maximum(frequency, 1e-12), 1.0)]
-    score, weights = max(
-        ((_weighted(beliefs, labels, start, target), start) for start in starts), key=lambda found: found[0]
-    )
+    weights = max(starts, key=score_of)
+    score = score_of(weights)
     for _ in range(ROUNDS):
         before = score
         for k in range(classes):
             for trial in _trials(beliefs, weights, k):
                 changed = weights.copy()
                 changed[k] = trial
-                found = _weighted(beliefs, labels, changed, target)
-                if found > score:
+                if (found := score_of(changed)) > score:
                     score, weights = found, changed
         if score == before:
             break
     return np.asarray(weights / weights.mean())
 
 
-def _weighted(
-    beliefs: Float[np.ndarray, "n classes"],
-    labels: Int[np.ndarray, "n"],
-    weights: Float[np.ndarray, "classes"],
-    target: Target,
-) -> float:
-    return answer_score((weights * beliefs).argmax(1), labels, beliefs.shape[1], target)
-
-
-def answer_score(answers: Int[np.ndarray, "n"], labels: Int[np.ndarray, "n"], classes: int, target: Target) -> float:
+def answer_score(answers: Indices, labels: Indices, classes: int, target: Target) -> float:
     counts = np.bincount(labels * classes + answers, minlength=classes**2).reshape(classes, classes)
     return float(target_score(counts.astype(np.float64), target))
 
 
-def _trials(
-    beliefs: Float[np.ndarray, "n classes"], weights: Float[np.ndarray, "classes"], k: int
-) -> Float[np.ndarray, "trials"]:
+def _trials(beliefs: Beliefs, weights: Float[np.ndarray, "classes"], k: int) -> Float[np.ndarray, "trials"]:
     """Weights of class k between which an example changes its answer; a few of them, spread over the examples."""
     rivals = np.delete(weights * beliefs, k, axis=1).max(1)
     changes = np.unique(rivals[beliefs[:, k] > 0] / beliefs[beliefs[:, k] > 0, k])
