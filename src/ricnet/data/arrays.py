@@ -148,7 +148,9 @@ def read_npz_inputs(
 def _tokens(array: Array, input_shape: tuple[int, ...], what: str) -> Int32[Tensor, "n tokens"]:
     known = array.dtype.kind in "iu" and array.shape[1:] == input_shape and array.size > 0
     if not known or array.min() < 0 or array.max() > np.iinfo(np.int32).max:
-        raise RicnetError(f"{what} does not hold {input_shape[0]} token ids per row, as the model reads; give texts.")
+        raise RicnetError(
+            f"{what} does not hold {input_shape[0]} token ids per row, which the model reads; give texts."
+        )
     return torch.from_numpy(array.astype(np.int32))
 
 
@@ -208,7 +210,8 @@ def _find_parts(arrays: Collection[str], path: Path) -> list[str]:
         meant = pair if set(pair) & set(arrays) else four
         missing = [name for name in meant if name not in arrays]
         raise RicnetError(
-            f"{path} holds {_found(arrays)}; needed are x and y, or {', '.join(four)} (missing: {', '.join(missing)})."
+            f"{path} holds {_found(arrays)}; it must hold x and y, or {', '.join(four)} "
+            f"(missing: {', '.join(missing)})."
         )
     halves = {"x_val", "y_val"} & set(arrays)
     if len(halves) == 1:

@@ -116,9 +116,11 @@ class Dataset:
         for part, split in (("train", self.train), ("val", self.val), ("test", self.test)):
             inputs, labels, classes = split.inputs, split.labels, len(self.class_names)
             if len(inputs) != len(labels):
-                raise RicnetError(f"{self.name}: its {part} split has {len(inputs)} inputs and {len(labels)} labels.")
+                raise RicnetError(
+                    f"{self.name}: its {part} split has {len(inputs)} inputs but {len(labels)} labels; give one each."
+                )
             if len(labels) and (labels.min() < 0 or labels.max() >= classes):
-                raise RicnetError(f"{self.name}: a label of its {part} split is not in 0 … {classes - 1}.")
+                raise RicnetError(f"{self.name}: a label of its {part} split is not in 0 … {classes - 1}; correct it.")
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -151,8 +153,7 @@ def split_off(
 ) -> tuple[Int64[Tensor, "rest"], Int64[Tensor, "taken"]]:
     """Rows that stay and rows that are taken, in ascending order. Unlike by scikit-learn's train_test_split, each side
     gets a row of every class."""
-    if not 0 < fraction < 1:
-        raise RicnetError(f"The fraction to split off is {fraction}; it must lie between 0 and 1.")
+    require(0 < fraction < 1, "fraction", fraction, "between 0 and 1")
     rng = np.random.RandomState(seed)  # numpy promises never to change this stream
     classes, counts = labels.unique(return_counts=True)
     # Rounding the running sum keeps the total exact.

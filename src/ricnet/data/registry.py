@@ -142,10 +142,8 @@ def load(
     oversize: side of stored photographs as a multiple of the resolution.
     final_fit: whether the validation rows are training rows too.
     """
-    if not 0 < val_fraction < 1:
-        raise RicnetError(f"val_fraction is {val_fraction}; it must lie between 0 and 1.")
-    if resolution is not None and resolution < 1:
-        raise RicnetError(f"resolution is {resolution}; it must be a number of pixels above 0.")
+    require(0 < val_fraction < 1, "val_fraction", val_fraction, "between 0 and 1")
+    require(resolution is None or resolution >= 1, "resolution", resolution, "at least 1 pixel")
     require(1 <= oversize <= MOST_OVERSIZE, "oversize", oversize, f"from 1 to {MOST_OVERSIZE:g}")
     require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
     if test is not None and test_fraction is not None:

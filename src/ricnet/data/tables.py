@@ -337,7 +337,7 @@ class _Delimited:
         _refuse_duplicates(header, self.name)
         if header and all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
             raise TableError(
-                f"{self.name} begins with numbers, {header[0]} first; its first line must name the columns."
+                f"{self.name} begins with a line of numbers ({header[0]}, …); add a first line that names the columns."
             )
         return header
 

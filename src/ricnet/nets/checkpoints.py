@@ -114,7 +114,9 @@ def count_weights(file: Path) -> int:
     except FileNotFoundError as error:
         raise RicnetError(f"{file} does not exist; give the path of a safetensors file.") from error
     except Exception as error:  # its header is untrusted JSON
-        raise RicnetError(f"{file} is not a safetensors file, or is damaged ({first_line(error)}).") from error
+        raise RicnetError(
+            f"{file} is not a safetensors file, or is damaged ({first_line(error)}); get it again."
+        ) from error
 
 
 # Limit of the memory of a network that is built from an untrusted file: a few bytes can ask for terabytes
@@ -194,9 +196,13 @@ def _load(folder: Path) -> tuple[Any, Mapping[str, Any]]:
                 local_files_only=True,
             )
     except OverLimit as error:
-        raise RicnetError(f"{folder}: config.json asks for a larger network than it has weights for.") from error
+        raise RicnetError(
+            f"{folder}: config.json asks for a larger network than it has weights for; get a whole copy."
+        ) from error
     except Exception as error:  # transformers raises many kinds of errors
-        raise RicnetError(f"{folder} cannot be read by transformers ({first_line(error)}).") from error
+        raise RicnetError(
+            f"{folder} cannot be read by transformers ({first_line(error)}); get a whole copy or another checkpoint."
+        ) from error
     missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
     if missing or found["mismatched_keys"]:
         names = listed(missing or sorted(str(key) for key in found["mismatched_keys"]))
@@ -296,7 +302,7 @@ def _refuse_unknown_kind(folder: Path) -> None:
         raise RicnetError(f"{folder} is a checkpoint of timm; use {setting('encoder', f'timm:{name}')}.")
     if "auto_map" in entry:
         raise RicnetError(
-            f"{folder} brings code of its own for its network, which is never run; use a checkpoint whose network "
+            f"{folder} contains its own code for its network, which is never run; use a checkpoint of a network that "
             "transformers has."
         )
     raise RicnetError(
@@ -381,6 +387,9 @@ def _image_settings(path: Path) -> tuple[tuple[int, int], tuple[float, ...], tup
     coloured = any(are_numbers(mean, channels) and are_numbers(std, channels) for channels in (1, 3))
     sound = coloured and are_numbers(size, 2) and are_numbers([factor]) and factor > 0
     if not sound or not all(map(is_side, size)) or not all(std):
-        raise RicnetError(f"{path} does not say to what size images are scaled and how they are normalised.")
+        raise RicnetError(
+            f"{path} does not say to what size images are scaled and how they are normalised; save it with the image "
+            "processor's save_pretrained."
+        )
     scale = 255 * factor
     return tuple(size), tuple(each / scale for each in mean), tuple(each / scale for each in std)

@@ -182,7 +182,7 @@ def rebuild(architecture: Architecture, weights: Mapping[str, Tensor], source: s
     except RicnetError:
         raise
     except Exception as error:  # a network of any kind and of any version of its library
-        raise RicnetError(f"{source} does not fit the encoder it belongs to ({first_line(error)}).") from error
+        raise RicnetError(f"{source} does not fit its encoder ({first_line(error)}); restore it.") from error
     return encoder
 
 
@@ -199,7 +199,9 @@ def read_timm(name: str, file: Path) -> Pretrained:
         with limit_for(count_weights(file)):
             network = _create_timm(name)
     except OverLimit as error:
-        raise RicnetError(f"{file} holds fewer weights than {name} of timm has; it is of another network.") from error
+        raise RicnetError(
+            f"{file} holds fewer weights than {name} of timm has; give the file of that network."
+        ) from error
     on_top: Any = network.pretrained_cfg["classifier"]
     heads = tuple(f"{head}." for head in ([on_top] if isinstance(on_top, str) else on_top or ()))
     weights = {key: tensor.float() for key, tensor in load_file(file).items() if not key.startswith(heads)}
