@@ -10,7 +10,7 @@ from torch import nn
 from nets.checkpoints import require_timm, save_checkpoint
 from ricnet.errors import RicnetError
 from ricnet.methods import METHODS
-from ricnet.nets.backbone import Backbone, all_features, divide, example_input, known, measure
+from ricnet.nets.backbone import Backbone, all_features, cached_features, divide, example_input, measure
 from ricnet.nets.encoders import EncoderOptions, build_encoder
 from ricnet.nets.pretrained import Pretrained, build, read_hf, timm_architecture
 
@@ -171,7 +171,7 @@ def built(method, reader, rows):
 def test_cached_features_give_the_same_answers_and_costs(kind: str, name: str, tmp_path: Path) -> None:
     encoder, method = checkpoint(tmp_path, kind), METHODS[name]()
     inputs = inputs_of(encoder)
-    stand_in = known(encoder, tuple(inputs.shape[1:]), "block")
+    stand_in = cached_features(encoder, tuple(inputs.shape[1:]), "block")
     with torch.no_grad():
         features = all_features(divide(encoder, "block"), inputs)
     whole, head = built(method, encoder, inputs), built(method, stand_in, features)
@@ -184,7 +184,7 @@ def test_cached_features_give_the_same_answers_and_costs(kind: str, name: str, t
 
 def test_costs_do_not_count_padding(tmp_path: Path) -> None:
     encoder = checkpoint(tmp_path, "bert")
-    flops = known(encoder, (9,), "block").flops
+    flops = cached_features(encoder, (9,), "block").flops
     assert (example_input(encoder, (9,)) != encoder.architecture.pad).all()
     projections, attention, mlp = 4 * 8 * 8, 2 * 9 * 8, 2 * 8 * 16
     assert flops == (2 * 9 * (projections + attention + mlp),) * 5

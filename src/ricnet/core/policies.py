@@ -94,13 +94,13 @@ class Dirichlet:
         return per_class.sum(-1) + (self.total.lgamma() - old.total.lgamma())
 
     def own_log_ratio(self, log_action: Beliefs) -> PerExample:
-        """`log_ratio` to itself: 0, with the gradient ∂log π(a)/∂α_k = log a_k − ψ(α_k) + ψ(Σα)."""
+        """`log_ratio` of the policy to itself: 0, but with its gradient, ∂log π(a)/∂α_k = log a_k − ψ(α_k) + ψ(Σα)."""
         with torch.no_grad():
             score = log_action - self.alpha.digamma() + self.total.digamma().unsqueeze(-1)
         return _without_value((self.alpha * score).sum(-1))
 
     def own_marginal_log_ratio(self, log_action: Beliefs, labels: Labels) -> PerExample:
-        """`marginal_log_ratio` to itself: 0, with the gradient of log p(a_y), where β = Σα − α_y."""
+        """`marginal_log_ratio` of the policy to itself: 0, but with the gradient of log p(a_y), a_y ~ Beta(α_y, β)."""
         alpha, total = log_scores(self.alpha, labels), self.total
         with torch.no_grad():
             index = labels.expand(log_action.shape[:-1]).unsqueeze(-1)
@@ -169,7 +169,7 @@ class Dirichlet:
 
 
 def _others(terms: Beliefs) -> Beliefs:
-    """Sum over all other classes, without the rounding of a difference: the sums before and after each class."""
+    """For each class the sum over the others, as the sums before and after it: total − class would lose precision."""
     before, after = terms.cumsum(-1), terms.flip(-1).cumsum(-1).flip(-1)
     zero = torch.zeros_like(terms[..., :1])
     return torch.cat([zero, before[..., :-1]], -1) + torch.cat([after[..., 1:], zero], -1)

@@ -23,7 +23,7 @@ def not_below(values: Float[Tensor, "*any"], threshold: float) -> Bool[Tensor, "
 
 
 CERTAIN = 1e-12
-"""Doubts below this are set to 0, because the confidence 1 − doubt cannot resolve them."""
+"""Doubts below this are set to 0; the confidence, 1 − doubt, is then 1 within its precision."""
 
 
 def doubt(log_beliefs: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:

@@ -53,7 +53,7 @@ Prepared = tuple[dict[str, Num[Tensor, "n ..."]], Augmentation, tuple[str, ...],
 
 def _prepare(found: dict[str, Array], path: Path, cache: Path, columns: Columns | None) -> Prepared:
     counts = list(map(len, found.values()))
-    numbers = dict(zip(found, torch.arange(sum(counts)).split(counts), strict=True))  # counted through all arrays
+    numbers = dict(zip(found, torch.arange(sum(counts)).split(counts), strict=True))  # run on from array to array
     if any(isinstance(array, np.memmap) for array in found.values()):
         _check_large(found, path)
         [first, *_] = _read_inputs({name: array[:1] for name, array in found.items()}, path).values()
@@ -331,7 +331,7 @@ def _plain_labels(array: Array, what: str) -> Array:
         except UnicodeDecodeError as error:
             raise RicnetError(f"{what} has a label that is not UTF-8 text ({error}); write it again.") from error
     if array.dtype.kind == "U":
-        # numpy stores texts as numbers, which may be no characters.
+        # numpy stores texts as code points, which a damaged file may set out of range.
         codes = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if codes.max() > sys.maxunicode:
             raise RicnetError(f"{what} has a label that is not text; write it again.")

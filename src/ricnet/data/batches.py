@@ -121,7 +121,7 @@ def _interpolation(starts: Float[Tensor, "n"], sizes: Float[Tensor, "n"], of: in
     distances = middles.clamp(0, of - 1)[:, :, None] - torch.arange(of, device=starts.device)
     if of == to:  # a crop is never larger than the image, so nothing is reduced
         return (1 - distances.abs()).clamp_(min=0)
-    width = (of / to * sizes).clamp(min=1)[:, None, None]  # of the triangle, in old pixels
+    width = (of / to * sizes).clamp(min=1)[:, None, None]  # width of the triangular filter, in old pixels
     weights = (1 - distances.abs() / width).clamp_(min=0)
     return weights / weights.sum(2, keepdim=True)
 

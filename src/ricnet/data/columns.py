@@ -117,7 +117,7 @@ class Category:
         return len(self.values) + self.other
 
     def places(self, cells: Cells) -> Int64[np.ndarray, "n"]:
-        """Place of each cell in `values`; their number for any other value."""
+        """Index of each cell in `values`; len(values) for any other value."""
         place = {value: i for i, value in enumerate(self.values)}
         codes, texts = cells.values
         found = np.array([place.get(text, len(self.values)) for text in texts], dtype=np.int64)
@@ -142,7 +142,7 @@ class Columns:
 
     @property
     def text(self) -> Text | None:
-        """The column of texts, which stands alone; None of other tables."""
+        """The column of texts, which is then the only one; None for other tables."""
         return next((column for column in self.inputs if isinstance(column, Text)), None)
 
     def encode(self, table: Table) -> Num[Tensor, "n width"]:
@@ -306,7 +306,7 @@ class _Examined(NamedTuple):
     column: Number | Category | None
     """None if there is nothing to learn from."""
     constant: Number | Category
-    """Encodes all training rows alike; taken for `column` if all columns are kept."""
+    """Encodes all training rows alike; used instead of a missing `column` if all columns are kept."""
     identifier: bool = False
     prose: bool = False
     mistake: str = ""
@@ -339,7 +339,7 @@ def _examine(name: str, table: Table, rows: Int64[np.ndarray, "m"], detect_ident
     reader = _reader(name, cells)
     identifier = detect_identifier and _named_identifier(name) and _all_differ(cells.take(rows), reader)
     if reader is None:
-        words = PROSE_WORDS if len(table.columns) > 2 else 3  # beside the classes nothing but these texts
+        words = PROSE_WORDS if len(table.columns) > 2 else 3  # the table has only classes and these texts
         prose, mistake = is_prose(cells.take(rows[:PROSE_ROWS]), words), _mistake(cells, table)
         return _Examined(name, _fit_category(name, cells, rows), Category(name, (), True), identifier, prose, mistake)
     values = reader.read(cells).values[rows]
@@ -359,7 +359,7 @@ def _notes(found: Sequence[_Examined], target: str, keep_all: bool) -> list[str]
     }
     notes = [f"{what}: {quoted(names)}." for what, names in groups.items() if names]
     for each in found:
-        if each.prose:  # only the data of an estimator has no column of classes in it
+        if each.prose:  # the data frame of an estimator has no column of classes
             how = setting("text", each.name) if target else f"X[{each.name!r}] alone"
             notes.append(
                 f"Column {each.name!r} looks like prose; to learn from its words, and from nothing else, give {how}."
@@ -385,7 +385,7 @@ def _reader(name: str, cells: Cells) -> Number | None:
 
 def _padded(cells: Cells) -> int | None:
     """First row with a leading zero, if the numbers are different whole numbers of one length, as codes are. A single
-    012 among numbers of several lengths is none."""
+    012 among numbers of several lengths is a number."""
     present = ~np.isnan(cells.numbers.values)
     values = cells.numbers.values[present]
     first = cells[int(present.argmax())] if len(values) else ""

@@ -16,7 +16,8 @@ from ricnet.errors import RicnetError, listed, listing, require, setting
 
 SEED = 0  # of every split, so that all runs on a data set have the same test and validation rows
 TEST_FRACTION = 0.25
-MOST_HASHED, HASHED_ROWS = 1 << 32, 4096  # bytes of data that are searched for copies, and rows hashed at once
+MOST_HASHED = 1 << 32  # bytes; larger data is not searched for copies
+HASHED_ROWS = 4096  # rows that are hashed at once
 UNEVEN = 3  # max/min class ratio before a note
 PHOTOGRAPH_SIDE = 48  # colour images with more pixels a side count as photographs
 
@@ -151,8 +152,8 @@ class Dataset:
 def split_off(
     labels: Int64[Tensor, "n"], fraction: float, seed: int
 ) -> tuple[Int64[Tensor, "rest"], Int64[Tensor, "taken"]]:
-    """Rows that stay and rows that are taken, in ascending order. Unlike by scikit-learn's train_test_split, each side
-    gets a row of every class."""
+    """Rows that stay and rows that are taken, in ascending order. Unlike scikit-learn's train_test_split, it puts a row
+    of every class on each side."""
     require(0 < fraction < 1, "fraction", fraction, "between 0 and 1")
     rng = np.random.RandomState(seed)  # numpy promises never to change this stream
     classes, counts = labels.unique(return_counts=True)
@@ -249,8 +250,8 @@ class Parts:
     augmentation: Augmentation = field(default_factory=Augmentation)
     notes: tuple[str, ...] = ()
     fill: Callable[[Dataset], "Dataset | Parts"] | None = None
-    """Replaces row numbers, if `inputs` are these, by the rows once the splits are known. It may return new parts
-    without damaged rows, which are then split again."""
+    """If the inputs are row numbers, replaces them by the rows after the splits are made. If some rows are damaged, it
+    may return parts without them, which are split again."""
     oversize: float = 1.0
     """As in `Dataset`."""
 
@@ -262,9 +263,9 @@ class Parts:
         test_fraction: float | None = None,
         calibration_fraction: float = 0.0,
     ) -> Dataset:
-        """If `undivided`, given parts are kept, and data without a test part is test data as a whole. Otherwise
-        `test_fraction` of data without a test part is for testing (None: TEST_FRACTION, 0: none), and then
-        `calibration_fraction` of the training rows is kept aside."""
+        """Cut missing splits from the training rows: for testing `test_fraction` (None: TEST_FRACTION, 0: none), for
+        calibration `calibration_fraction` of the rest. If `undivided`, nothing is cut, and data without a test part is
+        all test data."""
         none = self.train.take(torch.empty(0, dtype=torch.int64))
         held = None
         if not undivided:
@@ -277,7 +278,7 @@ class Parts:
         notes = (*self.notes, *uneven_note(self.train.labels, self.class_names))
         if not len(test):
             notes = (f"Nothing is held out for testing ({setting('test_fraction', 0)}).", *notes)
-        # Until rows are filled in, those of calibration follow the test rows: nothing is learned from either.
+        # `fill` knows no calibration rows, so they are appended to the test rows: nothing is learned from either.
         unseen = test if held is None else _joined(test, held)
         dataset = Dataset(name, train, val, unseen, self.class_names, self.augmentation, notes, oversize=self.oversize)
         filled = dataset if self.fill is None else self.fill(dataset)

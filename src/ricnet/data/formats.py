@@ -319,7 +319,7 @@ class _Dtype:
 
 
 def _array_of(content: Any, kind: _Dtype, shape: Any, order: Any) -> Array:
-    """An array of the bytes in the file, never of a size that it claims."""
+    """An array of the bytes that the file holds, whatever size it claims."""
     if kind.dtype.hasobject:
         array = np.empty(len(content), dtype=object)
         array[:] = content

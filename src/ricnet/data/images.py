@@ -233,7 +233,7 @@ class Plan(NamedTuple):
 
 
 def _read_tree(tree: "Tree", plan: Plan, broken: dict[Path, str], cache: Path) -> Parts:
-    """If images do not fit into memory, inputs are places in a list of files, which are read after the split."""
+    """If images do not fit into memory, inputs are indices of files, which are read after the split."""
     files, notes = [path for path in tree.files if path not in broken], list(tree.notes)
     size = len(files) * math.prod(plan.shape)
     on_disk = not fits_memory(size)

@@ -112,7 +112,7 @@ def _labelled(table: Table, target: str, known: Sequence[str], text: str | None)
 
 def _missing_cells(cells: Sequence[str], known: Sequence[str]) -> set[str]:
     """Cells that count as missing in the column of classes. The cell `none` is a class among words (no damage, beside
-    kinds of damage), and missing among numbers. The classes decide if they are `known`, else the cells."""
+    kinds of damage) and missing among numbers. `known` classes, of a model, decide which it is, else the cells."""
     missing = set(filter(is_missing, cells)) - set(known)
     words = any(parse_number(cell) is None for cell in known or cells)
     return {cell for cell in missing if not (words and cell.lower() == "none")}

@@ -62,7 +62,7 @@ class Source:
     augmentation: Augmentation
     files: tuple[PublishedFile, ...]
     folder: str
-    """Where below the data folder the files are put; they are also found directly in it."""
+    """Subfolder of the data folder for the files; they are also found in the data folder itself."""
     resizable: bool
     resolution: int | None = None
 
@@ -196,7 +196,7 @@ def _read(
     columns: Columns | None,
     tokenizer: Tokenizer | None,
 ) -> Parts | Dataset:
-    if spec in DATASETS or spec == "":  # an empty text is an unset variable, not the current folder
+    if spec in DATASETS or spec == "":  # an empty name is an unset shell variable, not the current folder
         return _read_named(str(spec), folder, resolution, oversize)
     path = user_path(spec)
     if path.is_dir() and holds_texts(path):
@@ -210,7 +210,7 @@ def _read(
             f"{path} {'is not supported' if path.exists() else 'does not exist'}; give a folder of images or texts, "
             f"an .npz file, a table ({', '.join(TABLES)}), or one of {', '.join(DATASETS)}."
         )
-    return _read_named(spec, folder, resolution, oversize)  # says which names there are
+    return _read_named(spec, folder, resolution, oversize)  # its error lists the names
 
 
 def _read_named(name: str, folder: Path, resolution: int | None, oversize: float) -> Parts | Dataset:
@@ -362,7 +362,7 @@ def _download(part: Path, name: str, progress: Progress | None, url: str, output
     except urllib.error.HTTPError as error:
         if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
-        part.unlink()  # longer than the file, so it is not its beginning
+        part.unlink()  # it has more bytes than the published file, so it is of another one
         _transfer(url, part, name, progress)
     part.replace(output_file)
 

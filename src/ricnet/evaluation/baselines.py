@@ -28,7 +28,7 @@ boosting takes about a minute on one core, logistic regression less."""
 MIN_ROWS = 1_000
 """Minimum rows of such a sample; with fewer, no baseline is fitted."""
 LETTERS_PER_WORD = 6
-"""With the space after a word; estimates how many columns of tf-idf a text fills."""
+"""Letters of a word and the space after it, to estimate how many columns of tf-idf a text fills."""
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Inverse strengths C."""
 TREES, MORE_TREES = 200, 20

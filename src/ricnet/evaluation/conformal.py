@@ -178,7 +178,7 @@ def fit_sets(
     halting: str = "",
     uniform: Uniform = None,
 ) -> SetRule:
-    """The rule of a coverage from the true classes of calibration examples, at their halt (n,) and after each step
+    """The rule for a coverage, from the true classes of calibration examples at their halt (n,) and after each step
     (steps, n). With `per_class` the coverage holds within each class (Mondrian); a class with fewer than
     `examples_needed` examples is then in every set."""
     needed = examples_needed(coverage)
@@ -254,8 +254,8 @@ class SetReport:
     by_class: tuple[tuple[Share, float | None], ...]
     """Coverage and mean set size of the examples of each class."""
     by_confidence: tuple[tuple[float, Share, float | None], ...]
-    """The same by confidence, in fifths of the examples from the least confident on; first the highest confidence of
-    each fifth."""
+    """The same for each fifth of the examples, from the least confident on: its highest confidence, coverage and mean
+    set size."""
 
 
 def measure_sets(sets: Bool[np.ndarray, "n classes"], beliefs: Beliefs, labels: Labels) -> SetReport:

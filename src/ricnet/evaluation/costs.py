@@ -154,9 +154,9 @@ class Weights:
     weights: tuple[float, ...]
     """All 1 if no gain is shown."""
     before: float
-    """The target with the most likely class as answer."""
+    """The target score if the most likely class is the answer."""
     after: float
-    """The target with weights that were fitted without the example's fold."""
+    """The target score with weights that were fitted without the example's fold."""
     error: float
     """Standard error of the gain, from resampled examples."""
     kept: bool
@@ -176,7 +176,7 @@ def target_score(counts: Float[np.ndarray, "*batch classes classes"], target: Ta
 
 
 def tune_weights(beliefs: Beliefs, labels: Indices, target: Target) -> Weights:
-    """Weights for the target, or all 1 unless the cross-fitted gain exceeds 1.64 standard errors."""
+    """Weights with the highest target score, or all 1 unless the cross-fitted gain exceeds 1.64 standard errors."""
     require(target in ("balanced_accuracy", "macro_f1"), "target", target, "balanced_accuracy or macro_f1")
     n, classes = beliefs.shape
     fold, plain = np.arange(n) % FOLDS, beliefs.argmax(1)
@@ -196,7 +196,7 @@ def tune_weights(beliefs: Beliefs, labels: Indices, target: Target) -> Weights:
 def _scores(
     draws: Float[np.ndarray, "draws n"], labels: Indices, answers: Indices, classes: int, target: Target
 ) -> Float[np.ndarray, "draws"]:
-    """The target for each weighting of the examples."""
+    """The target score for each weighting of the examples."""
     cell = np.eye(classes**2)[labels * classes + answers]
     return target_score((draws @ cell).reshape(-1, classes, classes), target)
 

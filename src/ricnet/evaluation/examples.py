@@ -71,8 +71,8 @@ def _first(merit: Float[Tensor, "n"], eligible: Bool[Tensor, "n"], count: int) -
 def save_examples(
     method: Inference, model: nn.Module, split: Split, outcome: Outcome, path: Path, reading: Reading = AS_TRAINED
 ) -> None:
-    """Refine a few examples of a split again, because an outcome has no beliefs before the halt, and store them with
-    their kinds, which follow the new answers: those of methods that sample may differ."""
+    """Refine a few examples of a split again, because an outcome has no beliefs before the halt, and store them. Their
+    kinds are those of the new answers, which may differ if the method samples."""
     chosen = split.take(_flat(pick_rows(outcome)))
     device = next(model.parameters()).device
     trajectory = reading.read(method.refine(model.eval(), chosen.inputs.to(device)))

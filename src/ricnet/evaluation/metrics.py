@@ -147,15 +147,16 @@ DROP = 10
 JUMP = 5
 """Maximum ratio of the value loss to its median."""
 SMALL_VALUE_LOSS = 0.01
-"""A jump must also exceed this. The value estimates log-scores in nats, so this is an error of 0.1 nat, a tenth of a
-probability."""
+"""A jump must also exceed this. The value estimates log-scores in nats, so this is a root-mean-square error of 0.1 nat,
+which changes a probability by a tenth."""
 DROP_ERRORS = 4
-"""A fall must also exceed this many standard errors of the difference; from 800 training rows on, DROP is more."""
+"""A fall must also exceed this many standard errors of the difference, which is less than DROP from 800 training rows
+on."""
 FIRST_UPDATES = 20
 """Updates before accuracies are compared: with one update per epoch, as for 100 rows, the first accuracies vary by 30
 points."""
 WINDOW = 20
-"""Number of epochs before the current one for the median; before that there is none."""
+"""The median is that of this many epochs before the current one; earlier epochs are not checked for jumps."""
 
 Collapse = dict[str, Any]
 """Value and reference: accuracy and best_accuracy, value_loss and median_value_loss, or all four."""

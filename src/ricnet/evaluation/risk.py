@@ -38,7 +38,7 @@ def upper_bound(losses: int, n: int, delta: float) -> float:
 
 
 def hoeffding_bentkus_p_value(mean: float, n: int, limit: float) -> float:
-    """The same for losses in [0, 1] with this mean (Bates et al. 2021, Proposition 3)."""
+    """P-value of the same hypothesis for losses in [0, 1] with this mean (Bates et al. 2021, Proposition 3)."""
     if not n or limit <= 0:
         return 1.0
     from scipy.special import rel_entr  # here, because it takes long to import

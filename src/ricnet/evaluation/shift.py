@@ -65,7 +65,7 @@ def confidence_bins(
 def counts_p_value(old: Int[np.ndarray, "bins"], new: Int[np.ndarray, "bins"]) -> float:
     """χ² test that two vectors of counts come from one distribution. Bins with fewer than 10 examples are merged, from
     the rarest on, because χ² is inexact there."""
-    from scipy.stats import chi2_contingency  # imported late, as in `conformal`
+    from scipy.stats import chi2_contingency  # here, because it takes long to import
 
     table = np.stack([old, new])[:, np.argsort(old + new, kind="stable")]
     few = int((np.cumsum(table.sum(0)) < 10).sum()) + 1
@@ -143,7 +143,7 @@ class Labelled:
     overconfidence: Interval
     """Mean confidence minus accuracy."""
     coverage: Mapping[float, Share]
-    """Measured coverage of the prediction sets, by the chosen one."""
+    """Measured coverage of the prediction sets, for each chosen coverage."""
 
 
 def judge(

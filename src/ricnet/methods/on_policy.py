@@ -35,8 +35,8 @@ class OnPolicy(RIC):
     log_ratio_clamp: ClassVar[None] = None  # type: ignore[misc]
 
     objective: Literal["policy-gradient", "expected"] = "policy-gradient"  # type: ignore[assignment]
-    """What is maximised: the return, by its policy gradient, or expected: E[log a_y] in the sampled states, in closed
-    form, a control without policy gradient."""
+    """What is maximised: policy-gradient, the return; or expected, E[log a_y] in the sampled states, in closed form, a
+    control without policy gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

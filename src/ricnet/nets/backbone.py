@@ -136,7 +136,7 @@ class Backbone(nn.Module):
         return embedding.to(self.mean.dtype)
 
     def _autocast(self, inputs: Tensor, full: bool = False) -> AbstractContextManager[Any]:
-        """With `full` in full precision, in which features of a frozen encoder are cached."""
+        """`full` switches it off: features of a frozen encoder are cached in full precision."""
         enabled = self.autocast is not None and not full
         return torch.autocast(inputs.device.type, dtype=self.autocast, enabled=enabled)
 
@@ -166,8 +166,8 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def count_costs(self, read: Callable[[int, Tensor], Tensor], step: Callable[[Tensor], object]) -> tuple[float, ...]:
-        """Cumulative share of all multiply-adds after each step; the features of a stage are `read` once, and each step
-        at its exit uses the result."""
+        """Cumulative share of all multiply-adds after each step. `read` is called once with the features of a stage,
+        `step` with its result for each step at the exit."""
         spent = []
         with counting() as counter:
             for stage, size in enumerate(self.feature_sizes):
@@ -243,7 +243,7 @@ def pool_features(seen: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch feat
     if seen.ndim == 4:
         high, wide = seen.shape[2:]
         rows, columns = min(PLACES, high), min(PLACES, wide)
-        if seen.is_cuda and high % rows == wide % columns == 0:  # equal, and at 32 × 32 pixels twice as fast
+        if seen.is_cuda and high % rows == wide % columns == 0:  # the same result, twice as fast at 32 × 32 pixels
             return F.avg_pool2d(seen, (high // rows, wide // columns)).flatten(1)
         return F.adaptive_avg_pool2d(seen, (rows, columns)).flatten(1)
     return seen.mean(1) if seen.ndim == 3 else seen.flatten(1)

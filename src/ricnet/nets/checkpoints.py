@@ -254,8 +254,8 @@ def _config(entry: Mapping[str, Any]) -> Any:
 
 
 def allowed_settings(entry: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """The keys that the class of a configuration declares, and numbers under any key: older files have undeclared keys
-    that are still read, and a number cannot name code."""
+    """The keys that the class of a configuration declares. Undeclared keys, which older files have, are kept if their
+    values are numbers: these cannot name code."""
     named = {*_declared(kind), *ALWAYS_ALLOWED} - set(IGNORED_KEYS)
     parts = getattr(kind, "sub_configs", None) or {}
     return {
@@ -271,7 +271,8 @@ def _declared(kind: Any) -> set[str]:
 
 
 def _harmless(value: Any, kind: Any = None) -> Any:
-    """A value without keys that name code, at any depth; of the configuration of a part, its `allowed_settings`."""
+    """A value without keys that name code, at any depth; if it configures a part of the network, its
+    `allowed_settings`."""
     from transformers import CONFIG_MAPPING
 
     if isinstance(value, list):
@@ -324,8 +325,8 @@ def _refuse_fetching(network: nn.Module) -> None:
 
 @contextmanager
 def _isolated() -> Iterator[None]:
-    """Keep transformers and what it calls from asking the Hub, also for kernels, which are code, and from showing
-    progress bars and reports of unused weights. One thread at a time: the switches are global to the process."""
+    """Context in which transformers sends no request to the Hub, not even for kernels, which are code, and prints no
+    progress bars or reports. One thread at a time: the switches are global to the process."""
     from huggingface_hub import constants
     from transformers.integrations import hub_kernels
     from transformers.utils import logging as reports

@@ -45,9 +45,9 @@ class Pretrained(nn.Module):
 
     @torch.no_grad()
     def stages(self, exits: Exits) -> list[nn.Module]:
-        """Its layers in order, up to the hidden states before pooling; the last includes the final norm. With `block`
-        each layer or residual block, with `stage` each stage, of a transformer a quarter of its layers. Layers are
-        found by name; those that do not reproduce the network on an example are refused."""
+        """Its layers in order, up to the hidden states before pooling; the last part includes the final norm. With
+        `block` a part is a layer or residual block, with `stage` a stage, or a quarter of the layers of a transformer.
+        Layers are found by name, and used only if they reproduce the network's output on an example."""
         example = self._example().to(next(self.parameters()).device)
         expected = self._hidden(example)
         for division in divisions(self.network, exits):
@@ -310,7 +310,7 @@ def _blocks(stage: Any) -> list[list[Part]]:
 
 
 class ImageStage(nn.Module):
-    """From the output of the stage before, feature maps or tokens, to that of this one."""
+    """A stage of an image encoder: maps the output of the stage before, feature maps or tokens, to its own."""
 
     def __init__(self, parts: Sequence[Part], class_token: bool) -> None:
         super().__init__()
@@ -329,7 +329,7 @@ class ImageStage(nn.Module):
 
 
 class TextStage(nn.Module):
-    """The same for texts. The last feature of each position is 1 for a token and 0 for padding."""
+    """A stage of a text encoder. Its outputs have a last feature that is 1 for a token and 0 for padding."""
 
     def __init__(self, parts: Sequence[Part], pad: int | None) -> None:
         """`pad` is the id of padding for the first stage, which reads ids, and None for the others."""

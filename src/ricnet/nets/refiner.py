@@ -151,8 +151,8 @@ class RecurrentClassifier(Staged):
     # stage of step t is computed, so that halting saves its cost.
 
     def train_value(self, learns: bool) -> None:
-        """Make the module trainable that estimates the value, if the method `learns` one, and freeze the unused one, so
-        that weight decay does not change it."""
+        """Train the module that estimates the value if the method `learns` one, and freeze unused ones, so that weight
+        decay does not change them."""
         self.refiner.value.requires_grad_(learns and not self.has_exits)
         if self.has_exits:
             self.refiner.critic.requires_grad_(learns)
@@ -275,9 +275,9 @@ class _Sequence(torch.autograd.Function):
 
 
 class Trace:
-    """A refiner that stores what the backward pass of each step needs. `thoughts` returns those of `Refiner.replay`
-    along the same beliefs without computing them again. All roll-outs start from one state, so the first step is
-    computed once for all of them."""
+    """A refiner for a roll-out that stores what the backward pass of each step needs. After the roll-out, `thoughts`
+    returns what `Refiner.replay` would, with gradient, without computing it again. All roll-outs start from one state,
+    so the first step is computed once for all of them."""
 
     def __init__(self, refiner: Refiner) -> None:
         self.heads = refiner.heads

@@ -14,7 +14,7 @@ from torch import Tensor
 from ricnet.nets.fitted import FittedLayer
 
 MAX_BINS, MAX_FEATURES = 4, 512
-"""Maximum number of bins of a column, and of all columns together; in wide tables a column has fewer bins."""
+"""Maximum number of bins of a column, and of all columns together, which in wide tables leaves a column fewer."""
 MIN_GROUPS, MAX_GROUPS = 2, 8
 """Minimum and maximum number of groups that a column is cut into for the chi-squared test."""
 MIN_EXPECTED = 5

@@ -28,7 +28,7 @@ MOMENTUM = 0.4
 
 
 class Whitening(FittedLayer):
-    """Convolution that maps patches to uncorrelated numbers of variance 1, each with both signs. Its weights are not
+    """Convolution that maps patches to uncorrelated numbers of variance 1, and to their negatives. Its weights are not
     trained; `fit` sets them."""
 
     rows_to_fit = 5_000

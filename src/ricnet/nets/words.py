@@ -12,7 +12,7 @@ TABLE_ROWS = 1 << 15
 SLOTS = 1 << 20
 """Number of hashes that `TfIdf` distinguishes; ids are taken modulo this number."""
 FEATURES = 1 << 14
-"""Words and word pairs with a vector in `TfIdf`, plus one; more cost time at every update."""
+"""Words and word pairs with a vector in `TfIdf`, plus one for padding. More cost time at every update."""
 GAIN = 3.0
 """Factor of the embedding of `TfIdf`. Adam moves a vector by the learning rate, however small its weights are, so a
 larger factor learns more from each text."""
@@ -99,7 +99,7 @@ class TfIdf(FittedLayer):
 
 
 def known_words(network: nn.Module) -> Bool[np.ndarray, "slots"] | None:
-    """Whether a network with `TfIdf` reads the words with an id of each slot; None for other networks."""
+    """Mask of the slots that have a feature in the `TfIdf` of a network; None for networks without one."""
     found = next((module for module in network.modules() if isinstance(module, TfIdf)), None)
     return None if found is None else (found.feature > 0).numpy(force=True)
 
