@@ -86,8 +86,8 @@ def stages_alone(early: Classifier, inputs: Tensor, device: torch.device) -> flo
     record, looks = Recorder(device), dict[str, Callable[[], None]]()
     seen = [method.start(model, inputs).seen]
     for stage in range(len(model.backbone.stages)):
-        looks[f"{stage}"] = record(partial(model.look, stage, seen[stage]))
-        seen.append(model.look(stage, seen[stage])[0])  # kept: a recording reads them
+        looks[f"{stage}"] = record(partial(model.run_stage, stage, seen[stage]))
+        seen.append(model.run_stage(stage, seen[stage])[0])  # kept: a recording reads them
     times = torch.tensor([*take_turns(looks, device, TURNS).values()])
     leave = early.refine(inputs).halt_step
     enter = torch.tensor(

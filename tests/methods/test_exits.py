@@ -324,8 +324,8 @@ def test_sl_is_as_sure_as_the_temperature_of_each_exit_leaves_it():
     asked = Supervised().at_exits(model, temperatures)
     seen = INPUTS
     for stage, temperature in enumerate(temperatures):
-        before, logits = model.look(stage, seen)
-        seen, read = asked.look(model, stage, seen)
+        before, logits = model.run_stage(stage, seen)
+        seen, read = asked.run_stage(model, stage, seen)
         torch.testing.assert_close(read[:, -1], 1 - (logits / temperature).softmax(-1).amax(-1))
         torch.testing.assert_close(read[:, :-1], logits.log_softmax(-1))
         assert torch.equal(seen, before)

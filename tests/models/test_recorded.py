@@ -158,9 +158,9 @@ def test_stages_are_recorded_too(name: str, per_exit: int, halt: bool) -> None:
 def test_only_examples_that_continue_enter_the_next_recorded_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Padded to the next pool size; the padding is not counted again."""
     (method, model), entered, heard = system_with_exits("anytime"), list[int](), list[int]()
-    look = model.look
-    monkeypatch.setattr(inference, "CPU_LOOK", 1000)
-    monkeypatch.setattr(model, "look", lambda stage, seen: (entered.append(len(seen)), look(stage, seen))[1])
+    run_stage = model.run_stage
+    monkeypatch.setattr(inference, "CPU_STAGE_BATCH", 1000)
+    monkeypatch.setattr(model, "run_stage", lambda stage, seen: (entered.append(len(seen)), run_stage(stage, seen))[1])
     inputs, recordings = torch.randn(90, 1, 4, 4), Recordings()
     path = recordings.refine(method, model, inputs, halt=True)
     entered.clear()

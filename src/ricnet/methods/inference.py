@@ -26,7 +26,7 @@ CPU_POOL, GPU_POOL = 128, 2048
 """Largest pool of a network with exits, whose stage outputs are kept until the next stage."""
 POOLED_SIZE = 3 * 32 * 32
 """Input size of that pool; larger inputs have larger stage outputs and get a smaller pool."""
-CPU_LOOK, GPU_LOOK = 16, 1024
+CPU_STAGE_BATCH, GPU_STAGE_BATCH = 16, 1024
 """Examples per encoder call within a pool. On a CPU the first stage of a narrow ResNet-18, which has the largest maps,
 took 1.5 times as long per image in batches of 64; the whole network took the same."""
 
@@ -220,11 +220,11 @@ class InSteps(ABC, Generic[StagedNetwork]):
             seen = seen.contiguous(memory_format=torch.channels_last)
         return self.gather(model, model.backbone.mean.new_zeros(len(seen), 1))._replace(seen=seen)
 
-    def look(
+    def run_stage(
         self, model: StagedNetwork, stage: int, seen: Num[Tensor, "batch ..."]
     ) -> tuple[Tensor, Float[Tensor, "batch read"]]:
         """Output of the next stage, and its context for the following steps."""
-        return model.look(stage, seen)
+        return model.run_stage(stage, seen)
 
     @torch.no_grad()
     def refine(
@@ -255,8 +255,8 @@ class InSteps(ABC, Generic[StagedNetwork]):
         stage, later = divmod(time, model.backbone.steps_per_exit)
         if model.has_exits and not later:
             assert pool.seen is not None
-            looks = [self.look(model, stage, part) for part in _look_parts(pool.seen)]
-            seen, context = (torch.cat(part) if len(looks) > 1 else part[0] for part in zip(*looks, strict=True))
+            results = [self.run_stage(model, stage, part) for part in _stage_batches(pool.seen)]
+            seen, context = (torch.cat(part) if len(results) > 1 else part[0] for part in zip(*results, strict=True))
             pool = pool._replace(seen=seen, context=context)
         return self.step(model, pool, first=time == 0)
 
@@ -269,14 +269,14 @@ class InSteps(ABC, Generic[StagedNetwork]):
 
 def _pool_rows(inputs: Inputs) -> int:
     most = CPU_POOL if inputs.device.type == "cpu" else GPU_POOL
-    return min(most, max(CPU_LOOK, most * POOLED_SIZE // inputs[:1].numel())) if len(inputs) else most
+    return min(most, max(CPU_STAGE_BATCH, most * POOLED_SIZE // inputs[:1].numel())) if len(inputs) else most
 
 
-def _look_parts(seen: Num[Tensor, "pool ..."]) -> Sequence[Num[Tensor, "part ..."]]:
+def _stage_batches(seen: Num[Tensor, "pool ..."]) -> Sequence[Num[Tensor, "part ..."]]:
     """Parts of equal size for the encoder; a traced graph has no number of rows to divide."""
     if torch.compiler.is_compiling():
         return [seen]
-    most = CPU_LOOK if seen.device.type == "cpu" else GPU_LOOK
+    most = CPU_STAGE_BATCH if seen.device.type == "cpu" else GPU_STAGE_BATCH
     return seen.chunk(max(1, math.ceil(len(seen) / most)))
 
 
@@ -316,7 +316,7 @@ class Iterative(InSteps[RecurrentClassifier], Method[RecurrentClassifier]):
         return Pool(context, *model.initial_state(context), memory, model.refiner.head_weights())
 
     def first_value(self, model: RecurrentClassifier, pool: Pool) -> Float[Tensor, "pool"] | None:
-        return model.refiner.expect(pool.thought, pool.belief) if model.has_exits and self.halts_by_value else None
+        return model.refiner.exit_value(pool.thought, pool.belief) if model.has_exits and self.halts_by_value else None
 
 
 Progress = Callable[[Float[Tensor, "batch"], Heads], Float[Tensor, "batch"]]
@@ -336,7 +336,7 @@ def unroll(
     thought, belief = model.initial_state(context)
     heads = []
     for time in range(steps):
-        value = refiner.expect(thought, belief.detach()) if value_first else None
+        value = refiner.exit_value(thought, belief.detach()) if value_first else None
         thought = refiner.think(at_step(context, time), thought, belief)
         outputs = refiner.heads(thought)
         heads.append(outputs if value is None else outputs._replace(value=value))

@@ -147,11 +147,11 @@ class AtExits(InSteps["ExitHeads"]):
         """Pool without thoughts, which SL does not have."""
         return Pool(context, context[:, :0], context.new_full((len(context), model.classes), 1 / model.classes))
 
-    def look(
+    def run_stage(
         self, model: "ExitHeads", stage: int, seen: Num[Tensor, "batch ..."]
     ) -> tuple[Tensor, Float[Tensor, "batch read"]]:
         """Output of the stage, and a context of the log-belief with 1 − confidence in the last column."""
-        seen, logits = model.look(stage, seen)
+        seen, logits = model.run_stage(stage, seen)
         log_belief = self.method.log_beliefs(logits)
         temperature = self.temperature[stage] if isinstance(self.temperature, tuple) else self.temperature
         doubts = doubt((log_belief / temperature).log_softmax(-1))

@@ -140,7 +140,7 @@ class Backbone(nn.Module):
         enabled = self.autocast is not None and not full
         return torch.autocast(inputs.device.type, dtype=self.autocast, enabled=enabled)
 
-    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch features"]]:
+    def run_stage(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch features"]]:
         """Output and features of a stage, from the output of the stage before (for the first the normalised inputs)."""
         with self._autocast(seen, full=self.frozen):
             seen = self.stages[stage](seen)
@@ -155,7 +155,7 @@ class Backbone(nn.Module):
         """Output and features of each stage."""
         seen = self.normalized(inputs)
         for stage in range(len(self.stages)):
-            seen, features = self.look(stage, seen)
+            seen, features = self.run_stage(stage, seen)
             yield seen, features
 
     @torch.no_grad()
@@ -207,9 +207,9 @@ class Staged(nn.Module, ABC):
     def has_exits(self) -> bool:
         return len(self.backbone.stages) > 0
 
-    def look(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch read"]]:
+    def run_stage(self, stage: int, seen: Num[Tensor, "batch ..."]) -> tuple[Tensor, Float[Tensor, "batch read"]]:
         """Output of a stage, from that of the stage before, and the input of the steps at its exit."""
-        seen, features = self.backbone.look(stage, seen)
+        seen, features = self.backbone.run_stage(stage, seen)
         return seen, self.read(stage, features)
 
     @abstractmethod

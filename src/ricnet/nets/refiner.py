@@ -44,7 +44,7 @@ class Refiner(nn.Module):
     Thoughts and beliefs may have roll-out axes before `batch`, which share the context.
 
     With exits, the features of each stage (`feature_sizes`) replace e, and the value is read from thought and belief
-    (`expect`) before the next stage is computed.
+    (`exit_value`) before the next stage is computed.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Refiner(nn.Module):
         """The context: the contribution of the input to the gates at every step."""
         return self.from_embedding(embedding)  # type: ignore[no-any-return]
 
-    def expect(self, thought: Thought, belief: Belief) -> Float[Tensor, "*rollouts batch"]:
+    def exit_value(self, thought: Thought, belief: Belief) -> Float[Tensor, "*rollouts batch"]:
         """V(s_{t+1}) of a network with exits, from τ_t and a_t: the gain expected of further stages."""
         return self.critic(torch.cat([thought, belief], -1)).squeeze(-1)  # type: ignore[no-any-return]
 
@@ -129,7 +129,7 @@ class RecurrentClassifier(Staged):
         belief = context.new_zeros(1, self.classes)
         thought = self.refiner.think(context, context.new_zeros(1, self.refiner.size), belief)
         self.refiner.heads(thought)
-        self.refiner.expect(thought, belief)
+        self.refiner.exit_value(thought, belief)
 
     def context(self, inputs: Num[Tensor, "batch ..."]) -> Context:
         if not self.has_exits:
@@ -165,19 +165,19 @@ class RecurrentClassifier(Staged):
         if not self.has_exits:
             last = self.refiner.heads(self.refiner.think(context, *states[-1]), weights)
             return torch.cat([heads.value, last.value[None]])
-        values = self.refiner.expect(*(torch.stack(part) for part in zip(*states[:-1], strict=True)))
+        values = self.refiner.exit_value(*(torch.stack(part) for part in zip(*states[:-1], strict=True)))
         return F.pad(values, (0, 0, 0, 0, 0, 1))
 
     def replayed_values(self, heads: Heads, thoughts: Thought, beliefs: Belief) -> Float[Tensor, "*rollouts batch"]:
         """V(s_1) … V(s_T) of a replay, given τ_1 … τ_T and a_0 … a_{T−1}."""
         if not self.has_exits:
             return heads.value
-        return self.refiner.expect(F.pad(thoughts[:-1], (0, 0, 0, 0, 0, 0, 1, 0)), beliefs)
+        return self.refiner.exit_value(F.pad(thoughts[:-1], (0, 0, 0, 0, 0, 0, 1, 0)), beliefs)
 
     def halting_value(self, value: Float[Tensor, "batch"], thought: Thought, belief: Belief) -> Float[Tensor, "batch"]:
         """Value for the halting rule at inference: `value`, that of the step just made, or with exits that of the next
         step, which starts from `thought` and `belief`."""
-        return self.refiner.expect(thought, belief) if self.has_exits else value
+        return self.refiner.exit_value(thought, belief) if self.has_exits else value
 
 
 # The gated recurrent unit, with gates in the order reset, update, new, as in torch.nn.GRUCell
