@@ -136,7 +136,7 @@ def test_gaps_that_only_other_parts_have_are_the_mean(tmp_path: Path) -> None:
         ({"x": TABLE, "label": Y}, "label, x; missing: y"),
         ({"y": Y}, "missing: x"),
         ({"x_train": TABLE, "y_train": Y}, "missing: x_test, y_test"),
-        (four(TABLE, Y) | {"x_val": TABLE}, "x_val; other half"),
+        (four(TABLE, Y) | {"x_val": TABLE}, "x_val; y_val"),
         ({"x": TABLE, "y": Y[:-1]}, "40 rows; 39"),
         ({"x": np.where(PIXELS > 9, PIXELS, np.nan), "y": Y}, "nan in row"),
         ({"x": bad(3, 1, -np.inf), "y": Y}, "-inf in row 3, column 1"),

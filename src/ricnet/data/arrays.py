@@ -127,7 +127,7 @@ def read_npz_inputs(
     only = list(names) if len(names) == 1 else []
     name = next((name for name in ("x", "x_test", *only) if name in names), None)
     if name is None:
-        raise RicnetError(f"{path} holds {_found(names)}; name the array to predict `x`.")
+        raise RicnetError(f"{path} holds {_found(names)}; give the array of inputs the name `x`.")
     arrays = _read_arrays(path, [name])
     if kind == "tokens":
         return _tokens(arrays[name], input_shape, f"{path}: {name}")
@@ -178,8 +178,8 @@ def map_array(path: Path, name: str) -> Array:
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type != zipfile.ZIP_STORED:
             raise RicnetError(
-                f"{path}: {name} does not fit into memory, and compressed it cannot be read in parts; write it with "
-                "numpy.savez instead of numpy.savez_compressed."
+                f"{path}: {name} does not fit into memory, and a compressed array cannot be read in parts; write it "
+                "with numpy.savez instead of numpy.savez_compressed."
             )
         with archive.open(member) as file:
             shape, fortran, dtype = read_array_header(file, member.file_size)
@@ -215,7 +215,7 @@ def _find_parts(arrays: Collection[str], path: Path) -> list[str]:
         )
     halves = {"x_val", "y_val"} & set(arrays)
     if len(halves) == 1:
-        raise RicnetError(f"{path} holds {halves.pop()} but not its other half; give both x_val and y_val or neither.")
+        raise RicnetError(f"{path} holds only {halves.pop()} of x_val and y_val; give both or neither.")
     return ["_train", "_test", *(["_val"] if halves else [])]
 
 

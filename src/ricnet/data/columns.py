@@ -167,7 +167,7 @@ class Columns:
         if lacking and table.absent is None:
             raise TableError(
                 f"{table.name} lacks columns that the model was trained on: {quoted(lacking)}; "
-                f"it has {quoted(table.columns, 10)}."
+                f"add them to {quoted(table.columns, 10)}."
             )
         if table.absent is not None:
             empty = np.ones(len(table), bool)
@@ -175,8 +175,8 @@ class Columns:
                 empty &= table.absent.get(name, False)
             if empty.any():
                 raise TableError(
-                    f"{table.place(int(empty.argmax()))}: it has none of the columns that the model was trained on: "
-                    f"{quoted(names)}."
+                    f"{table.place(int(empty.argmax()))}: it has none of the columns that the model was trained on; "
+                    f"give at least one of {quoted(names)}."
                 )
         filled = table.columns | {name: Cells([""] * len(table)) for name in lacking}
         return Table(table.name, filled, table.lines, table.unit, table.absent) if lacking else table

@@ -310,7 +310,7 @@ class _Dtype:
     def __init__(self, code: str | bytes, *_: object) -> None:
         text = code.decode("ascii") if isinstance(code, bytes) else code
         if not isinstance(text, str) or not _DTYPE.fullmatch(text):
-            raise ValueError("it has arrays of a strange type")
+            raise ValueError("it has arrays of an unsupported type")
         self.dtype = np.dtype(text)
 
     def set_state(self, state: Any) -> None:
@@ -445,7 +445,7 @@ def _content(path: Path) -> io.BytesIO:
         content = file.read(LARGEST_PICKLE + 1)
     if len(content) > LARGEST_PICKLE:
         raise RicnetError(
-            f"{path} is larger than {LARGEST_PICKLE / 1e6:.0f} MB, too large for its kind; put a fresh copy there."
+            f"{path} is larger than {LARGEST_PICKLE / 1e6:.0f} MB, more than such a file has; put a fresh copy there."
         )
     return io.BytesIO(content)
 

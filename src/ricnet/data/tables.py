@@ -378,7 +378,9 @@ class _Delimited:
             return False
         if len(row) != width:
             cells, named = counted(len(row), "cell"), counted(width, "column")
-            raise TableError(f"{self.name}, line {self.line}: {cells} where the first line names {named}.")
+            raise TableError(
+                f"{self.name}, line {self.line}: {cells} where the first line names {named}; make them equal."
+            )
         return True
 
 

@@ -51,7 +51,7 @@ def costs_of(matrix: Any, class_names: Sequence[str], abstain: bool = True) -> C
     try:
         found = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise RicnetError(f"{setting('cost_matrix')} must hold numbers ({error}).") from error
+        raise RicnetError(f"{setting('cost_matrix')} must hold numbers ({error}); give an array of numbers.") from error
     classes = len(class_names)
     if found.shape not in ((classes, classes), (classes, classes + 1))[: 1 + abstain]:
         more = f", or ({classes}, {classes + 1}) with a last column for abstaining" if abstain else ""
@@ -74,7 +74,7 @@ def read_costs(path: str | Path, class_names: Sequence[str]) -> Costs:
     rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(_text(Path(path))))]
     rows = [row for row in rows if any(row)]
     if len(rows) < 2:
-        raise RicnetError(f"{path} holds no costs: the first line names the answers, each other line a true class.")
+        raise RicnetError(f"{path} holds no costs; its first line must name the answers, each other line a true class.")
     answers, truths = rows[0][1:], [row[0] for row in rows[1:]]
     may_abstain = ABSTAIN in answers and ABSTAIN not in class_names
     wanted = [*class_names, ABSTAIN] if may_abstain else list(class_names)

@@ -57,7 +57,7 @@ class Rollout(NamedTuple):
     costs: Float[Tensor, "steps"] | None = None
     """With exits, the share of the network's compute of each step."""
     shard: Shard | None = None
-    """With several processes, the rows of this one."""
+    """Rows of the minibatch that this process has; None if it is the only one."""
     heads: Heads | None = None
     """On-policy: π_θ(· | s_t) and V_φ(s_t) with gradient, so that no replay is needed; `policy` has it too."""
 
@@ -76,7 +76,7 @@ class Estimates(NamedTuple):
     """R̂_t, the target of the value."""
     own_advantages: PerStep | None = None
     """`reward_coefficient` · (log a_{t,y} − E[log a_{t,y}]), which `advantages` leave out with marginal credit and in
-    closed form; None with joint credit, the paper's."""
+    closed form; with joint credit, the paper's, None or 0."""
     reward_coefficient: Float[Tensor, "steps 1 1"] | None = None
     """Weight of log a_{t,y} in the return of step t."""
 
@@ -161,7 +161,7 @@ class RIC(Agent):
 
     @torch.no_grad()
     def roll_out(self, model: RecurrentClassifier, context: Context, shard: Shard | None = None) -> Rollout:
-        """With several processes, `shard` says which rows of the minibatch this one has."""
+        """Beliefs a_1 … a_T, drawn from π_old, with π_old and V_old in each state. `shard` as in `Rollout`."""
         weights = model.refiner.head_weights()
         states, log_actions, outputs = self.walk(model, model.refiner, weights, context, shard)
         all_heads = Heads(*(torch.stack(head) for head in zip(*outputs, strict=True)))
@@ -177,7 +177,7 @@ class RIC(Agent):
         context: Context,
         shard: Shard | None,
     ) -> tuple[list[State], list[Tensor], list[list[Tensor]]]:
-        """T steps: the T + 1 states, log a_1 … log a_T, and the heads of each step."""
+        """T steps from τ_0 and a_0: the T + 1 states, log a_1 … log a_T, and the heads of each step."""
         thought, belief = (start.repeat(self.rollouts, 1, 1) for start in model.initial_state(context))  # τ_0, a_0
         states, log_actions, outputs, generator = [(thought, belief)], [], [], current()
         for time in range(self.horizon):
@@ -213,9 +213,10 @@ class RIC(Agent):
         rewards, previous = mdp.rewards(scores, initial), mdp.previous_scores(scores, initial)  # r_t and log a_{t−1,y}
         advantages = mdp.advantages(rewards, rollout.values, self.gamma, self.gae_lambda)  # Â_t
         outcomes = advantages + rollout.values[:-1] + previous  # R̂_t without its term −log a_{t−1,y}
-        if self.label_baseline:
+        returns = outcomes - previous  # R̂_t
+        if self.label_baseline:  # not in the paper
             advantages = mdp.leave_one_out(outcomes)
-        return self._standardized(Estimates(scores, advantages, outcomes - previous), weights, rollout.shard)
+        return self._standardized(Estimates(scores, advantages, returns), weights, rollout.shard)
 
     def score(self, log_beliefs: Beliefs, labels: Labels) -> Float[Tensor, "*steps batch"]:
         """log a_y; the reward of a step is its increase (Eq. 1). Override it for another reward."""
@@ -368,8 +369,8 @@ class RIC(Agent):
         parts: Sequence[Batch],
         shard: Shard | None = None,
     ) -> Iterator[Loss]:
-        """`loss` of each part. The whole minibatch is rolled out without gradient first, so that samples and advantages
-        are the same as without parts. If the network is its own snapshot, this takes a second pass of the encoder."""
+        """`loss` of each part of a minibatch. First all of it is rolled out without gradient, so that samples and
+        advantages are the same as without parts. On-policy this takes a second pass of the encoder."""
         if len(parts) == 1:
             yield self.loss(model, snapshot, *parts[0], shard=shard)
             return

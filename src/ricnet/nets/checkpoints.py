@@ -206,7 +206,7 @@ def _load(folder: Path) -> tuple[Any, Mapping[str, Any]]:
     missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
     if missing or found["mismatched_keys"]:
         names = listed(missing or sorted(str(key) for key in found["mismatched_keys"]))
-        raise RicnetError(f"{folder} lacks weights of its own network ({names}); get a whole copy.")
+        raise RicnetError(f"{folder} lacks weights of its network ({names}); get a whole copy.")
     if found["missing_keys"]:
         network.pooler = None
     return network, found
