@@ -25,7 +25,7 @@ from ricnet.evaluation.conformal import (
     share_of,
 )
 
-SCORES = (LAC, Score("aps"), Score("raps", 0.1, 2), Score("aps", randomised=True), Score("raps", 0.1, 1, True))
+SCORES = (LAC, Score("aps"), Score("raps", 0.1, 2))
 
 
 def population(rng: np.random.Generator, n: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -50,8 +50,6 @@ def test_scores_by_hand() -> None:
     np.testing.assert_allclose(Score("aps").of(ranked)[0], [1, 0.5, 0.8])
     np.testing.assert_allclose(Score("raps", 0.1, 1).of(ranked)[0], [1.2, 0.5, 0.9])
     np.testing.assert_allclose(Score("raps", 0.1, 2).of(ranked)[0], [1.1, 0.5, 0.8])
-    uniform = np.array([[0.5], [0.0]])
-    np.testing.assert_allclose(Score("aps", randomised=True).of(ranked, uniform)[0], [0.9, 0.25, 0.65])
     true = ranked.of(np.array([2, 0]))
     assert (true.rank.tolist(), true.probability.tolist()) == ([2, 2], [0.3, 0.25])
 
@@ -85,28 +83,21 @@ def test_coverage_over_all_orders_of_exchangeable_scores(values: list[int], cove
         assert Fraction(covered, len(values)) < Fraction(str(coverage)) + Fraction(1, len(values))
 
 
-@pytest.mark.parametrize("score", SCORES, ids=lambda score: f"{score.name}-{score.randomised}")
+@pytest.mark.parametrize("score", SCORES, ids=lambda score: score.name)
 @pytest.mark.parametrize("per_class", [False, True])
 def test_coverage_in_simulation(score: Score, per_class: bool) -> None:
     rng, coverage, found = np.random.default_rng(1), 0.8, []
     for _ in range(300):
         beliefs, labels = population(rng, 60 + 40)
-        uniform = rng.random(100) if score.randomised else None
         first, second = slice(60), slice(60, 100)
-        rule = fitted(
-            beliefs[first], labels[first], coverage, score, per_class=per_class, uniform=_some(uniform, first)
-        )
-        sets = rule.sets(beliefs[second], uniform=_some(uniform, second))
+        rule = fitted(beliefs[first], labels[first], coverage, score, per_class=per_class)
+        sets = rule.sets(beliefs[second])
         hits = sets[np.arange(40), labels[second]]
         found.append([hits[labels[second] == k].mean() for k in range(4)] if per_class else [hits.mean()])
     mean, error = np.nanmean(found, 0), np.nanstd(found, 0) / math.sqrt(300)
     assert (mean > coverage - 3 * error).all()
     if score.name == "lac" and not per_class:
         assert mean[0] < coverage + 1 / 61 + 3 * error[0]
-
-
-def _some(uniform: np.ndarray | None, rows: slice) -> np.ndarray | None:
-    return None if uniform is None else uniform[rows]
 
 
 @settings(max_examples=30)
@@ -169,13 +160,10 @@ def test_a_class_with_too_few_examples_is_in_every_set() -> None:
     assert rule.sets(beliefs)[:, 3].all()
 
 
-def test_a_rule_survives_json_with_infinite_quantiles() -> None:
+def test_infinite_quantiles_are_null_in_json() -> None:
     rule = SetRule(0.9, Score("raps", 0.01, 2), (0.5, math.inf), ((0.7, math.inf), (0.5, 0.25)), 40, "V < 0")
     stored = json.loads(json.dumps(rule.to_json(), allow_nan=False))
-    assert SetRule.from_json(stored) == rule
-    for damage in ({"quantiles": []}, {"step_quantiles": [[0.1]]}, {"score": {"name": "lac", "x": 1}}, {"odd": 1}):
-        with pytest.raises(RicnetError, match="ric calibrate"):
-            SetRule.from_json(stored | damage)
+    assert (stored["quantiles"], stored["step_quantiles"]) == ([0.5, None], [[0.7, None], [0.5, 0.25]])
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 1.5, -0.1, math.nan])
@@ -230,8 +218,7 @@ def test_intervals_contain_the_true_share_as_often_as_they_say() -> None:
     assert share_of(np.zeros(0, bool)).share is None
 
 
-@pytest.mark.parametrize("name", ["lac", "aps"])
-def test_sets_are_those_of_mapie(name: str) -> None:
+def test_sets_are_those_of_mapie() -> None:
     pytest.importorskip("mapie")
     from mapie.classification import SplitConformalClassifier
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -251,15 +238,10 @@ def test_sets_are_those_of_mapie(name: str) -> None:
 
     beliefs, labels = population(np.random.default_rng(0), 700)
     known, new = slice(300), slice(300, 700)
-    uniform = np.random.RandomState(7).uniform(size=300)  # the numbers that MAPIE draws
-    again = np.random.RandomState(7).uniform(size=(400, 1))[:, 0]
     for coverage in (0.8, 0.9, 0.95):
         theirs = SplitConformalClassifier(
-            Given().fit(beliefs, labels), confidence_level=coverage, conformity_score=name, prefit=True, random_state=7
+            Given().fit(beliefs, labels), confidence_level=coverage, conformity_score="lac", prefit=True, random_state=7
         ).conformalize(beliefs[known], labels[known])
-        how = {"include_last_label": "randomized"} if name == "aps" else {}
-        _, expected = theirs.predict_set(beliefs[new], conformity_score_params=how)
-        score = Score(name, randomised=name == "aps")
-        rule = fitted(beliefs[known], labels[known], coverage, score, uniform=uniform if name == "aps" else None)
-        found = rule.sets(beliefs[new], uniform=again if name == "aps" else None)
+        _, expected = theirs.predict_set(beliefs[new])
+        found = fitted(beliefs[known], labels[known], coverage).sets(beliefs[new])
         np.testing.assert_array_equal(found, expected[:, :, 0])

@@ -6,7 +6,6 @@ halting rule. Coverage measured on one test set, in one class or at one confiden
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
@@ -19,8 +18,6 @@ from ricnet.errors import RicnetError, require, setting
 Beliefs = Float[np.ndarray, "n classes"]
 Labels = Int[np.ndarray, "n"]
 ScoreName = Literal["lac", "aps", "raps"]
-Uniform = Float[np.ndarray, "n"] | None
-"""A draw from [0, 1) for each example if the score is randomised, else None."""
 PENALTIES = (0.0, 0.001, 0.01, 0.1, 0.5)
 """Candidates for the penalty of RAPS."""
 
@@ -64,24 +61,20 @@ class Score:
     name: ScoreName = "lac"
     penalty: float = 0.0
     free_ranks: int = 1
-    randomised: bool = False
-    """aps and raps: count a random share of the class's own probability. Sets are smaller, and differ from call to
-    call; without it coverage is above the chosen one."""
 
     def __post_init__(self) -> None:
         require(self.name in ("lac", "aps", "raps"), "score", self.name, "lac, aps or raps")
         require(0 <= self.penalty < math.inf, "penalty", self.penalty, "0 or more")
         require(self.free_ranks >= 0, "free_ranks", self.free_ranks, "0 or more")
 
-    def of(self, ranked: Ranked, uniform: Float[np.ndarray, "..."] | None = None) -> Float[np.ndarray, "..."]:
+    def of(self, ranked: Ranked) -> Float[np.ndarray, "..."]:
         """The score of each class in `ranked`."""
         if self.name == "lac":
             return 1 - ranked.probability
-        assert self.randomised == (uniform is not None)
-        scores = ranked.above + ranked.probability * (1.0 if uniform is None else 1 - uniform)
+        scores = ranked.above + ranked.probability
         if self.name == "raps":
             scores = scores + self.penalty * np.maximum(0, ranked.rank - self.free_ranks)
-        return scores
+        return np.asarray(scores)
 
 
 LAC = Score()
@@ -111,7 +104,7 @@ def conformal_quantile(scores: Float[np.ndarray, "n"], coverage: float) -> float
 
 @dataclass(frozen=True)
 class SetRule:
-    """Rule that makes prediction sets of one coverage, for one halting rule. It can be stored as JSON."""
+    """Rule that makes prediction sets of one coverage, for one halting rule."""
 
     coverage: float
     score: Score
@@ -130,13 +123,13 @@ class SetRule:
         return len(self.quantiles) > 1
 
     def sets(
-        self, beliefs: Beliefs, step: int | None = None, uniform: Uniform = None, allow_empty: bool = True
+        self, beliefs: Beliefs, step: int | None = None, allow_empty: bool = True
     ) -> Bool[np.ndarray, "n classes"]:
         """Membership of each class, for beliefs at the halt or after a step. Without `allow_empty` the most likely
         class is always in the set, which can only raise the coverage."""
         ranked = rank_classes(beliefs)
         limit = np.array(self.quantiles if step is None else self.step_quantiles[step - 1])
-        found = self.score.of(ranked, None if uniform is None else uniform[:, None]) <= limit
+        found = self.score.of(ranked) <= limit
         return found if allow_empty else found | (ranked.rank == 1)
 
     def to_json(self) -> dict[str, Any]:
@@ -145,26 +138,9 @@ class SetRule:
         steps = [[_finite(one) for one in step] for step in self.step_quantiles]
         return rule | {"quantiles": [_finite(one) for one in self.quantiles], "step_quantiles": steps}
 
-    @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> "SetRule":
-        try:
-            quantiles, *steps = (_quantiles(part) for part in (entry["quantiles"], *entry["step_quantiles"]))
-            rule = {"score": Score(**entry["score"]), "quantiles": quantiles, "step_quantiles": tuple(steps)}
-            found = cls(**{**entry, **rule})
-            require_level("coverage", found.coverage)
-            if not found.quantiles or any(len(step) != len(found.quantiles) for step in steps):
-                raise ValueError("numbers of quantiles differ")
-            return found
-        except (KeyError, TypeError, ValueError) as error:
-            raise RicnetError(f"a stored rule for prediction sets is damaged ({error}); run ric calibrate.") from error
-
 
 def _finite(quantile: float) -> float | None:
     return quantile if math.isfinite(quantile) else None
-
-
-def _quantiles(stored: Any) -> tuple[float, ...]:
-    return tuple(math.inf if one is None else float(one) for one in stored)
 
 
 def fit_sets(
@@ -176,7 +152,6 @@ def fit_sets(
     score: Score = LAC,
     per_class: bool = False,
     halting: str = "",
-    uniform: Uniform = None,
 ) -> SetRule:
     """The rule for a coverage, from the true classes of calibration examples at their halt (n,) and after each step
     (steps, n). With `per_class` the coverage holds within each class (Mondrian); a class with fewer than
@@ -192,26 +167,23 @@ def fit_sets(
     def quantiles(scores: Float[np.ndarray, "n"]) -> tuple[float, ...]:
         return tuple(conformal_quantile(scores[group], coverage) for group in groups)
 
-    steps = tuple(quantiles(row) for row in score.of(at_steps, uniform))
-    return SetRule(coverage, score, quantiles(score.of(at_halt, uniform)), steps, len(labels), halting)
+    steps = tuple(quantiles(row) for row in score.of(at_steps))
+    return SetRule(coverage, score, quantiles(score.of(at_halt)), steps, len(labels), halting)
 
 
-def choose_raps(beliefs: Beliefs, labels: Labels, coverage: float, randomised: bool = False) -> Score:
+def choose_raps(beliefs: Beliefs, labels: Labels, coverage: float) -> Score:
     """RAPS with the penalty that gives the smallest sets on these examples, which must not be those of calibration.
     Ranks are free up to the conformal quantile of the true class's rank."""
     ranked = rank_classes(beliefs)
     true = ranked.of(labels)
     free = conformal_quantile(true.rank.astype(np.float64), coverage)
     free_ranks = beliefs.shape[1] if math.isinf(free) else int(free)
-    uniform = np.full(len(labels), 0.5) if randomised else None
 
     def mean_size(penalty: float) -> float:
-        score = Score("raps", penalty, free_ranks, randomised)
-        limit = conformal_quantile(score.of(true, uniform), coverage)
-        found = score.of(ranked, None if uniform is None else uniform[:, None]) <= limit
-        return float(found.sum(1).mean())
+        score = Score("raps", penalty, free_ranks)
+        return float((score.of(ranked) <= conformal_quantile(score.of(true), coverage)).sum(1).mean())
 
-    return Score("raps", min(PENALTIES, key=mean_size), free_ranks, randomised)
+    return Score("raps", min(PENALTIES, key=mean_size), free_ranks)
 
 
 # Measured coverage
