@@ -26,7 +26,7 @@ from ricnet.machine import SHARE, fits_memory, free_bytes
 _NUMBERS = "biuf"
 _BLOCK = 4096  # rows that are checked at once
 LOCAL_HEADER = 30
-"""Bytes of the header before a member of a zip file, without its name and extra field, whose lengths come last."""
+"""Bytes of the fixed part of the header of a zip member; the last four are the lengths of its name and extra field."""
 
 
 def read_npz(path: Path, cache: Path, columns: Columns | None = None) -> Parts:
@@ -101,7 +101,9 @@ def _fill(arrays: dict[str, Array], path: Path, cache: Path, numbered: Dataset) 
 
     def read(rows: list[int]) -> tuple[Num[Tensor, "n ..."], dict[int, str]]:
         pieces, numbers = [], np.array(rows)
-        homes = np.searchsorted(ends, numbers, side="right")  # the array of each row; its rows follow each other
+        homes = np.searchsorted(
+            ends, numbers, side="right"
+        )  # index of the array of each row; rows of one array are adjacent
         for home in dict.fromkeys(homes.tolist()):
             name, array = list(arrays.items())[home]
             some = np.asarray(array[numbers[homes == home] - (ends[home] - len(array))])

@@ -55,7 +55,7 @@ class Number:
     flagged: bool
     """Whether a second number flags missing values."""
     gaps: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
-    """Odd cells of the table that the column was learned from; they count as missing."""
+    """Cells that were neither numbers nor missing in the table it was learned from; they count as missing."""
 
     @property
     def width(self) -> int:
@@ -146,7 +146,7 @@ class Columns:
         return next((column for column in self.inputs if isinstance(column, Text)), None)
 
     def encode(self, table: Table) -> Num[Tensor, "n width"]:
-        """Token ids of texts, float32 of all else."""
+        """Token ids if the column is one of texts, else float32 numbers."""
         table = self.complete(table)
         if self.text is not None:
             return torch.from_numpy(self.text.encode(table))
@@ -196,7 +196,7 @@ class Columns:
         return tuple(notes)
 
     def surprises(self, table: Table) -> tuple[str, ...]:
-        """Notes about rows to predict: odd cells, and values that no training row had."""
+        """Notes about rows to predict: cells that are not numbers, and values that no training row had."""
         lacking = [column.name for column in self.inputs if column.name not in table.columns]
         notes = [f"{table.name}: no row has {quoted(lacking)}; counted as missing."] * bool(lacking)
         table = self.complete(table)
@@ -462,7 +462,7 @@ def _constant_number(reader: Number, values: Float64[np.ndarray, "n"]) -> Number
 
 
 def fit_array(array: Num[np.ndarray, "n columns"], name: str) -> Columns:
-    """Columns of an array with missing values (NaN), named by their indices. None is left out."""
+    """Columns of an array with missing values (NaN), named by their indices. No column is left out."""
     columns = []
     for place, values in enumerate(array.astype(np.float64).T):
         reader = Number(str(place), 0.0, 1.0, False)

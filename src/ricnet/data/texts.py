@@ -26,7 +26,7 @@ from ricnet.io import decode, opened, read_text
 MOST_TOKENS = 1_024  # ids of a text, half of them words; more cost time and rarely change an answer
 MOST_PIECES = 256  # ids by the tokenizer of a checkpoint, whose time grows with their square
 CHARACTERS_PER_ID = 64  # characters of a text that are read for each of its ids
-MAX_FILE = 1 << 24  # bytes of a text file; a long novel has a tenth
+MAX_FILE = 1 << 24  # bytes of a text file; a long novel has a tenth of it
 PROSE_WORDS, PROSE_ROWS = 6, 1_000  # minimum mean number of words in a column of prose, and rows where they are counted
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"\w+|[^\w\s]")
