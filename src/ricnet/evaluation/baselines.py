@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -196,12 +197,17 @@ def _models(dataset: Dataset) -> tuple[Mapping[str, Fit], int]:
     texts = dataset.train.texts
     if texts is not None:
         words = sum(map(len, texts)) / LETTERS_PER_WORD / len(texts)
-        return {"TF-IDF, logistic regression": _fit_tf_idf}, math.ceil(words) + 1
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        tf_idf = TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+")
+        return {"TF-IDF, logistic regression": partial(_fit_linear, transformer=tf_idf)}, math.ceil(words) + 1
     if dataset.is_image or dataset.is_text or len(dataset.input_shape) != 1:
         return {}, 0
     if not all(split.inputs.isfinite().all() for split in (dataset.train, dataset.val, dataset.test)):
         return {}, 0
-    linear = _fit_linear if dataset.columns is not None else _fit_standardised
+    from sklearn.preprocessing import StandardScaler
+
+    linear = partial(_fit_linear, transformer=StandardScaler() if dataset.columns is None else None)
     return {"Logistic regression": linear, "Gradient boosting": _fit_boosting}, dataset.input_shape[0]
 
 
@@ -226,10 +232,12 @@ def _entry(fit: Fit, problem: Problem, log_beliefs: Float[Tensor, "n classes"]) 
     }
 
 
-def _fit_linear(problem: Problem) -> Answer:
-    """Logistic regression with the penalty of lowest validation NLL."""
+def _fit_linear(problem: Problem, transformer: Any) -> Answer:
+    """Logistic regression with the penalty of lowest validation NLL, on inputs transformed as scikit-learn does."""
     from sklearn.linear_model import LogisticRegression
 
+    if transformer is not None:
+        problem = problem.mapped(transformer.fit(problem.train.inputs).transform)
     model, train = LogisticRegression(max_iter=300, warm_start=True), problem.train
     found = {}
     for strength in PENALTIES:
@@ -239,19 +247,6 @@ def _fit_linear(problem: Problem) -> Answer:
         ]
     best = min(found, key=lambda strength: problem.validation_nll(found[strength][0]))
     return found[best][1], {"C": best}
-
-
-def _fit_standardised(problem: Problem) -> Answer:
-    from sklearn.preprocessing import StandardScaler
-
-    return _fit_linear(problem.mapped(StandardScaler().fit(problem.train.inputs).transform))
-
-
-def _fit_tf_idf(problem: Problem) -> Answer:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    counts = TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+").fit(problem.train.inputs)
-    return _fit_linear(problem.mapped(counts.transform))
 
 
 def _fit_boosting(problem: Problem) -> Answer:
