@@ -196,9 +196,9 @@ def _models(dataset: Dataset) -> tuple[Mapping[str, Fit], int]:
     """The baselines for this kind of data, and the number of columns they read; none for images."""
     texts = dataset.train.texts
     if texts is not None:
-        words = sum(map(len, texts)) / LETTERS_PER_WORD / len(texts)
         from sklearn.feature_extraction.text import TfidfVectorizer
 
+        words = sum(map(len, texts)) / LETTERS_PER_WORD / len(texts)
         tf_idf = TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+")
         return {"TF-IDF, logistic regression": partial(_fit_linear, transformer=tf_idf)}, math.ceil(words) + 1
     if dataset.is_image or dataset.is_text or len(dataset.input_shape) != 1:

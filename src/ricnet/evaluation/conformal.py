@@ -83,14 +83,14 @@ LAC = Score()
 def examples_needed(coverage: float) -> int:
     """Least number of calibration examples for which a set may leave out a class: 19 for 0.95."""
     require_level("coverage", coverage)
-    return math.ceil(1 / (1 - _exact(coverage))) - 1
+    return math.ceil(1 / (1 - exact(coverage))) - 1
 
 
 def require_level(name: str, level: float) -> None:
     require(0 < level < 1, name, level, "between 0 and 1, for example 0.95")
 
 
-def _exact(level: float) -> Fraction:
+def exact(level: float) -> Fraction:
     """The decimal number that was written: 0.55 · 100 is 55, but 55.00000000000001 in floats."""
     return Fraction(str(float(level)))
 
@@ -98,7 +98,7 @@ def _exact(level: float) -> Fraction:
 def conformal_quantile(scores: Float[np.ndarray, "n"], coverage: float) -> float:
     """The ⌈(n + 1) · coverage⌉-th smallest score; infinity if n is smaller, so that every class is in the set."""
     require_level("coverage", coverage)
-    place = math.ceil((len(scores) + 1) * _exact(coverage))
+    place = math.ceil((len(scores) + 1) * exact(coverage))
     return float(np.partition(scores, place - 1)[place - 1]) if place <= len(scores) else math.inf
 
 

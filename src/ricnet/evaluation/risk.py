@@ -10,14 +10,13 @@ not used for any other choice and are exchangeable with later ones.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ricnet.errors import RicnetError, require, setting
-from ricnet.evaluation.conformal import beta_quantile, require_level
+from ricnet.evaluation.conformal import beta_quantile, exact, require_level
 
 Loss = Literal["lost", "changed", "brier"]
 """lost: the whole network is right and the early answer is wrong. changed: the answers differ. brier: the increase of
@@ -58,7 +57,7 @@ def _binomial_cdf(successes: int, n: int, chance: float) -> float:
 def examples_needed(limit: float, probability: float) -> int:
     """Least number of examples, all without loss, that show a risk of at most `limit`: 299 for 0.01 and 0.95."""
     require_level("probability", probability)
-    delta = float(1 - Fraction(str(float(probability))))
+    delta = float(1 - exact(probability))
     return math.ceil(math.log(delta) / math.log1p(-limit) - 1e-12)
 
 
@@ -132,7 +131,7 @@ def _tested(
     counts: Sequence[int],
     probability: float,
 ) -> tuple[Tested, ...]:
-    accepted = fixed_sequence(p_values, float(1 - Fraction(str(float(probability)))))
+    accepted = fixed_sequence(p_values, float(1 - exact(probability)))
     rows = zip(thresholds, p_values, risks, counts, strict=True)
     return tuple(Tested(*row, accepted=place < accepted) for place, row in enumerate(rows))
 
