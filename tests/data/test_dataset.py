@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from refusals import refusal
 from ricnet.data import Augmentation, Dataset, Split, load
 from ricnet.data.dataset import (
-    Parts,
+    GivenSplits,
     balanced,
     copies_note,
     divisible,
@@ -96,23 +96,23 @@ def test_errors_name_data_that_cannot_be_split(labels: list[int], fraction: floa
 
 def test_missing_splits_are_cut_and_given_ones_kept() -> None:
     given_test = Split(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64))
-    cut_both = Parts(ROWS, ("a", "b")).dataset("it", 0.1)
+    cut_both = GivenSplits(ROWS, ("a", "b")).dataset("it", 0.1)
     assert (len(cut_both.train), len(cut_both.val), len(cut_both.test)) == (27, 3, 10)
-    kept = Parts(ROWS, ("a", "b"), test=given_test).dataset("it", 0.1)
+    kept = GivenSplits(ROWS, ("a", "b"), test=given_test).dataset("it", 0.1)
     assert (len(kept.train), len(kept.val), kept.test is given_test) == (36, 4, True)
 
 
 def test_evaluated_data_is_not_split() -> None:
     rows = ROWS.take(torch.tensor([0, 1, 3]))
-    whole = Parts(rows, ("a", "b")).dataset("it", 0.1, undivided=True)
+    whole = GivenSplits(rows, ("a", "b")).dataset("it", 0.1, undivided=True)
     assert (len(whole.train), len(whole.val), whole.input_shape) == (0, 0, (2,))
     assert torch.equal(whole.test.inputs, rows.inputs)
-    own = Parts(ROWS, ("a", "b"), test=rows).dataset("it", 0.1, undivided=True)
+    own = GivenSplits(ROWS, ("a", "b"), test=rows).dataset("it", 0.1, undivided=True)
     assert (len(own.train), len(own.val), len(own.test)) == (40, 0, 3)
     alike = Split(torch.zeros(5, 1), torch.zeros(5, dtype=torch.int64))
-    assert len(Parts(alike, ("a",)).dataset("it", 0.1, undivided=True).test) == 5
+    assert len(GivenSplits(alike, ("a",)).dataset("it", 0.1, undivided=True).test) == 5
     with refusal("it", "one class only", "'a'"):
-        Parts(alike, ("a",)).dataset("it", 0.1)
+        GivenSplits(alike, ("a",)).dataset("it", 0.1)
 
 
 @pytest.mark.parametrize(("counts", "can"), [([3, 3], True), ([4, 2], False), ([5, 3, 0], False), ([9], False)])
@@ -124,14 +124,14 @@ def test_rows_are_divisible_where_dividing_them_works(counts: list[int], can: bo
     assert divisible(labels, names) == can
     few = [f"{name!r} ({count})" for name, count in zip(names, counts, strict=True) if count < 3]
     with nullcontext() if can else refusal("it", *few):
-        Parts(Split(labels[:, None].float(), labels), names).dataset("it", 0.1)
+        GivenSplits(Split(labels[:, None].float(), labels), names).dataset("it", 0.1)
 
 
 def test_a_note_names_uneven_classes() -> None:
     counts = torch.tensor([1000, 500, *[1] * 8, *[2] * 4])
     labels = torch.repeat_interleave(torch.arange(len(counts)), counts)
     with refusal("12 of 14 classes", "16 of 1,516 examples", "'c' (1)", "and 7 more", "'other'"):
-        Parts(Split(labels[:, None].float(), labels), tuple("abcdefghijklmn")).dataset("it", 0.1)
+        GivenSplits(Split(labels[:, None].float(), labels), tuple("abcdefghijklmn")).dataset("it", 0.1)
 
 
 def test_a_class_three_times_as_large_as_another_is_reported() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ricnet.data.batches import pack_rows
 from ricnet.data.columns import Columns, encode_array, fit_array, reads_arrays
-from ricnet.data.dataset import Augmentation, Dataset, Parts, Split, small_crops
+from ricnet.data.dataset import Augmentation, Dataset, GivenSplits, Split, small_crops
 from ricnet.data.images import as_bytes
 from ricnet.errors import RicnetError, listed
 from ricnet.io import Array, open_zip, printable, read_array_header, read_arrays
@@ -29,7 +29,7 @@ LOCAL_HEADER = 30
 """Bytes of the fixed part of the header of a zip member; the last four are the lengths of its name and extra field."""
 
 
-def read_npz(path: Path, cache: Path, columns: Columns | None = None) -> Parts:
+def read_npz(path: Path, cache: Path, columns: Columns | None = None) -> GivenSplits:
     """`x`, `y`, or `x_train`, `y_train`, `x_test`, `y_test` and perhaps `x_val`, `y_val`; inputs that do not fit into
     memory come from a file in `cache`. `columns` are those of a model to be evaluated on the file."""
     suffixes = _find_parts(_sizes(path), path)
@@ -43,7 +43,9 @@ def read_npz(path: Path, cache: Path, columns: Columns | None = None) -> Parts:
         if len(x) != len(y):
             raise RicnetError(f"{path}: x{suffix} has {len(x)} rows but y{suffix} has {len(y)}; make them equal.")
         parts[suffix] = Split(x, y)
-    return Parts(parts[suffixes[0]], class_names, parts.get("_test"), parts.get("_val"), augmentation, notes, fill)
+    return GivenSplits(
+        parts[suffixes[0]], class_names, parts.get("_test"), parts.get("_val"), augmentation, notes, fill
+    )
 
 
 Fill = Callable[[Dataset], Dataset]

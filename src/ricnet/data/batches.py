@@ -28,7 +28,7 @@ from ricnet.io import replace_file
 GREY = 128
 CROP_RATIO = 4 / 3  # maximum ratio of the sides of a resized crop
 CHUNK = 1024  # rows that are read and written at once
-Chunk = Callable[[list[int]], tuple[Num[Tensor, "n ..."], dict[int, str]]]
+ReadRows = Callable[[list[int]], tuple[Num[Tensor, "n ..."], dict[int, str]]]
 """Reads rows by their numbers: returns the readable ones in order, and for each other row what is wrong with it."""
 
 
@@ -230,7 +230,7 @@ class Damaged(RicnetError):
 
 
 def pack_rows(
-    numbered: Dataset, read: Chunk, row_shape: tuple[int, ...], dtype: torch.dtype, source: object, folder: Path
+    numbered: Dataset, read: ReadRows, row_shape: tuple[int, ...], dtype: torch.dtype, source: object, folder: Path
 ) -> Dataset:
     """Replace row numbers, the inputs of a data set, by rows that are mapped from a file in `folder`.
 
@@ -258,7 +258,7 @@ def map_rows(path: Path, row_shape: tuple[int, ...], dtype: torch.dtype) -> Num[
     return torch.from_file(str(path), shared=False, size=size, dtype=dtype).view(-1, *row_shape)
 
 
-def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: Chunk, row_bytes: int) -> None:
+def _write(path: Path, damaged: Path, order: Int64[Tensor, "n"], read: ReadRows, row_bytes: int) -> None:
     """Write the rows, or the list of damaged ones, to a draft that is renamed, so that a file is always complete."""
     draft = path.with_name(f".{path.stem}.{os.getpid()}.draft")
     broken: dict[int, str] = {}

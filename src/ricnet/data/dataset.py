@@ -240,8 +240,8 @@ def _row_hashes(split: Split) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The splits that a source has; missing ones are cut from `train`."""
+class GivenSplits:
+    """The splits that a source comes with; missing ones are cut from `train`."""
 
     train: Split
     class_names: tuple[str, ...]
@@ -249,7 +249,7 @@ class Parts:
     val: Split | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
     notes: tuple[str, ...] = ()
-    fill: Callable[[Dataset], "Dataset | Parts"] | None = None
+    fill: Callable[[Dataset], "Dataset | GivenSplits"] | None = None
     """If the inputs are row numbers, replaces them by the rows after the splits are made. If some rows are damaged, it
     may return parts without them, which are split again."""
     oversize: float = 1.0
@@ -282,7 +282,7 @@ class Parts:
         unseen = test if held is None else _joined(test, held)
         dataset = Dataset(name, train, val, unseen, self.class_names, self.augmentation, notes, oversize=self.oversize)
         filled = dataset if self.fill is None else self.fill(dataset)
-        if isinstance(filled, Parts):
+        if isinstance(filled, GivenSplits):
             return filled.dataset(name, val_fraction, undivided, test_fraction, calibration_fraction)
         if held is None:
             return filled

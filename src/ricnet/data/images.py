@@ -23,7 +23,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from ricnet.data.batches import Damaged, pack_rows
-from ricnet.data.dataset import PHOTOGRAPH_SIDE, PHOTOGRAPHS, Augmentation, Dataset, Parts, Split
+from ricnet.data.dataset import PHOTOGRAPH_SIDE, PHOTOGRAPHS, Augmentation, Dataset, GivenSplits, Split
 from ricnet.errors import RicnetError, counted, listed
 from ricnet.io import opened
 from ricnet.machine import fits_memory
@@ -195,7 +195,7 @@ def read_images(
 # Folders of images as data
 
 
-def read_folder(folder: Path, resolution: int | None, cache: Path, oversize: float = 1.0) -> Parts:
+def read_folder(folder: Path, resolution: int | None, cache: Path, oversize: float = 1.0) -> GivenSplits:
     """All images in memory, or in a file in `cache` if they do not fit. Their shape is chosen from all headers.
     Photographs are stored at `oversize` times the resolution, other images at the resolution itself."""
     try:
@@ -232,7 +232,7 @@ class Plan(NamedTuple):
     oversize: float = 1.0
 
 
-def _read_tree(tree: "Tree", plan: Plan, broken: dict[Path, str], cache: Path) -> Parts:
+def _read_tree(tree: "Tree", plan: Plan, broken: dict[Path, str], cache: Path) -> GivenSplits:
     """If images do not fit into memory, inputs are indices of files, which are read after the split."""
     files, notes = [path for path in tree.files if path not in broken], list(tree.notes)
     size = len(files) * math.prod(plan.shape)
@@ -251,7 +251,7 @@ def _read_tree(tree: "Tree", plan: Plan, broken: dict[Path, str], cache: Path) -
         notes.append(damage(broken, tree.folder))
     fill = partial(_pack, tree, plan, broken, cache, files) if on_disk else None
     given = splits["train"], tree.class_names, splits.get("test"), splits.get("val")
-    return Parts(*given, plan.augmentation, tuple(notes), fill, plan.oversize)
+    return GivenSplits(*given, plan.augmentation, tuple(notes), fill, plan.oversize)
 
 
 def _pack(
@@ -261,7 +261,7 @@ def _pack(
     cache: Path,
     files: list[Path],
     numbered: Dataset,
-) -> Dataset | Parts:
+) -> Dataset | GivenSplits:
     def read(rows: list[int]) -> tuple[UInt8[Tensor, "n c h w"], dict[int, str]]:
         images, damaged = read_images([files[row] for row in rows], plan.shape)
         return images, {row: damaged[files[row]] for row in rows if files[row] in damaged}

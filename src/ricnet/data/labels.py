@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ricnet.data.columns import RARE_ROWS, Columns, fit_columns, quoted
-from ricnet.data.dataset import Dataset, Parts, Split
+from ricnet.data.dataset import Dataset, GivenSplits, Split
 from ricnet.data.images import TEXTS, damage, in_threads, survey
 from ricnet.data.tables import Table, is_missing, parse_number
 from ricnet.data.texts import Tokenizer, fit_text, read_text_file
@@ -66,7 +66,7 @@ def _check_column(table: Table, name: str) -> str:
     return name
 
 
-def labelled_table(table: Table, task: TableTask, test: Table | None = None) -> tuple[str, Parts]:
+def labelled_table(table: Table, task: TableTask, test: Table | None = None) -> tuple[str, GivenSplits]:
     """Name and parts of the data set. `test` holds the test rows, of which nothing is learned; without it they are cut
     from the table."""
     target = task.find_target(table)
@@ -84,7 +84,7 @@ def labelled_table(table: Table, task: TableTask, test: Table | None = None) -> 
         numbers = torch.arange(len(table), len(table) + len(test))
         held_out = Split(numbers, _class_numbers(test, target, class_names))
     fill = partial(_encoded, replace(task, target=target), [table] if test is None else [table, test])
-    return f"{table.name}#{target}", Parts(rows, class_names, held_out, notes=tuple(notes), fill=fill)
+    return f"{table.name}#{target}", GivenSplits(rows, class_names, held_out, notes=tuple(notes), fill=fill)
 
 
 # Rows that have a class
@@ -198,7 +198,7 @@ def _encoded(task: TableTask, tables: Sequence[Table], numbered: Dataset) -> Dat
 # Folders of texts
 
 
-def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer | None) -> Parts:
+def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer | None) -> GivenSplits:
     """One subfolder for each class, at the top or below train/, val/ and test/; each file is a text."""
     tree = survey(folder, TEXTS)
 
@@ -221,4 +221,4 @@ def read_text_folder(folder: Path, columns: Columns | None, tokenizer: Tokenizer
     name = columns.text.name if columns is not None and columns.text is not None else TEXT
     table = Table(str(folder), {name: texts}, range(len(texts)), "text")
     fill = partial(_encoded, TableTask(CLASS, name, tokenizer, columns), [table])
-    return Parts(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), notes=notes, fill=fill)
+    return GivenSplits(splits["train"], tree.class_names, splits.get("test"), splits.get("val"), notes=notes, fill=fill)

@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from ricnet.data.arrays import read_npz
 from ricnet.data.columns import Columns
-from ricnet.data.dataset import PHOTOGRAPH_SIDE, Augmentation, Dataset, Parts, Split, altered, class_counts
+from ricnet.data.dataset import PHOTOGRAPH_SIDE, Augmentation, Dataset, GivenSplits, Split, altered, class_counts
 from ricnet.data.images import holds_texts, read_folder
 from ricnet.data.labels import TableTask, labelled_table, read_text_folder
 from ricnet.data.tables import Table, frame_table, read_table
@@ -148,7 +148,7 @@ def load(
     require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
     if test is not None and test_fraction is not None:
         raise RicnetError(f"{setting('test')} and {setting('test_fraction')} exclude each other; leave one out.")
-    parts: Parts | Dataset
+    parts: GivenSplits | Dataset
     path, target = ("", target) if is_frame(spec) else split_target(with_target(str(spec), target))
     if is_frame(spec) or is_table(path):
         task = TableTask(target, text, tokenizer, columns, class_names)
@@ -195,7 +195,7 @@ def _read(
     oversize: float,
     columns: Columns | None,
     tokenizer: Tokenizer | None,
-) -> Parts | Dataset:
+) -> GivenSplits | Dataset:
     if spec in DATASETS or spec == "":  # an empty name is an unset shell variable, not the current folder
         return _read_named(str(spec), folder, resolution, oversize)
     path = user_path(spec)
@@ -213,7 +213,7 @@ def _read(
     return _read_named(spec, folder, resolution, oversize)  # its error lists the names
 
 
-def _read_named(name: str, folder: Path, resolution: int | None, oversize: float) -> Parts | Dataset:
+def _read_named(name: str, folder: Path, resolution: int | None, oversize: float) -> GivenSplits | Dataset:
     source = find_source(name)
     found = source.find(folder)
     missing = [file.name for file, path in zip(source.files, found, strict=True) if path is None]
@@ -232,7 +232,7 @@ def _read_named(name: str, folder: Path, resolution: int | None, oversize: float
     if isinstance(read, Dataset):
         return replace(read, name=name, notes=(*notes, *read.notes), oversize=scale)
     train, test = read
-    return Parts(train, source.class_names, test, None, source.augmentation, notes, oversize=scale)
+    return GivenSplits(train, source.class_names, test, None, source.augmentation, notes, oversize=scale)
 
 
 def find_source(name: str) -> Source:

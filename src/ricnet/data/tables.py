@@ -289,7 +289,7 @@ class Table:
         return f"{self.name}, {self.unit} {self.lines[row]}"
 
 
-Check = Callable[["Table"], object]
+CheckColumns = Callable[["Table"], object]
 """Raises if the columns of a table do not fit. It is called before the rows are read, with a table without rows; for
 JSON lines, with the first row only."""
 
@@ -301,7 +301,7 @@ def parse_table(text: str, name: str) -> Table:
     return read_delimited(io.StringIO(text, newline=""), name)
 
 
-def read_delimited(lines: io.TextIOBase, name: str, check: Check | None = None) -> Table:
+def read_delimited(lines: io.TextIOBase, name: str, check: CheckColumns | None = None) -> Table:
     """The first line names the columns; a column without a name, such as the index that pandas writes, is skipped. The
     delimiter is the most frequent one in the first line. If it is a semicolon, decimals may have a comma."""
     reader = _Delimited(lines, name)
@@ -403,7 +403,7 @@ def _refuse_duplicates(names: Sequence[str], table: str) -> None:
 # JSON lines
 
 
-def read_json_lines(lines: io.TextIOBase, name: str, check: Check | None = None) -> Table:
+def read_json_lines(lines: io.TextIOBase, name: str, check: CheckColumns | None = None) -> Table:
     """Columns are all names that occur, in the order in which they first do. A cell that a row lacks is empty."""
     columns, absent, ends = dict[str, Cells](), dict[str, list[Bool[np.ndarray, "rows"]]](), array("q")
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
@@ -497,7 +497,7 @@ class Metered(io.RawIOBase):
         return len(content)
 
 
-def read_parquet(path: Path, check: Check | None = None) -> Table:
+def read_parquet(path: Path, check: CheckColumns | None = None) -> Table:
     """Read in batches, so that a file that does not fit into memory is refused in time."""
     require_extra(f"{path}: reading Parquet", "parquet", "pyarrow")
     import pyarrow
@@ -520,7 +520,7 @@ def read_parquet(path: Path, check: Check | None = None) -> Table:
     return frame_table(frame, str(path))
 
 
-def read_table(path: Path, check: Check | None = None) -> Table:
+def read_table(path: Path, check: CheckColumns | None = None) -> Table:
     """`check` is called with the columns, so that a file with wrong columns is refused before its rows are read."""
     suffix = table_suffix(path) or ".csv"
     if not path.exists():
