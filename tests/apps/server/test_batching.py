@@ -372,7 +372,7 @@ def test_an_error_at_the_stages_reaches_all_requests_there(
     with pytest.raises(Exception, match="shape"):
         batcher.ask(Question(images[:1, :, :5])).result(10)
     with monkeypatch.context() as patch:
-        patch.setattr(RecurrentClassifier, "look", lambda *_: 1 / 0)
+        patch.setattr(RecurrentClassifier, "run_stage", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             batcher.ask(Question(images[:1])).result(10)
     with monkeypatch.context() as patch:
