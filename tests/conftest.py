@@ -22,6 +22,7 @@ from ricnet.machine import usable_cores  # noqa: E402
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from problems import MadeOnce
     from ricnet.data import Dataset
     from ricnet.models.run import RunFolder
     from ricnet.report.runs import RunGroup, RunRecord
@@ -88,13 +89,46 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
     return lambda folder="run", *args, **settings: write_run(tmp_path / folder, *args, **settings)
 
 
+def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Size and time of each file."""
+    found = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
+    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
+
+
 @pytest.fixture(scope="session")
-def systems(tmp_path_factory: pytest.TempPathFactory) -> "list[RunGroup]":
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[MadeOnce]":
+    """Makes a folder of this name once for all workers of pytest-xdist. Tests read it; to change it, copy it."""
+    from filelock import FileLock
+
+    root = tmp_path_factory.getbasetemp()
+    shared = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "made-once"
+    shared.mkdir(exist_ok=True)
+    as_made: dict[Path, dict[Path, tuple[int, int]]] = {}
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        place, done = shared / name, shared / f"{name}.done"
+        with FileLock(shared / f"{name}.lock"):
+            if not done.exists():
+                shutil.rmtree(place, ignore_errors=True)  # of a worker that failed
+                place.mkdir()
+                make(place)
+                done.touch()
+        as_made[place] = _stamps(place)
+        return place
+
+    yield folder
+    for place, stamps in as_made.items():
+        assert _stamps(place) == stamps, f"a test has changed {place}, which others read"
+
+
+@pytest.fixture(scope="session")
+def systems(made_once: "MadeOnce") -> "list[RunGroup]":
     """Three seeds each of RIC, SL and ACT, made up; tests read them and leave them alone."""
     from made_runs import groups_of, write_system
 
-    root = tmp_path_factory.mktemp("systems")
-    return groups_of(*(path for method in ("ric", "supervised", "act") for path in write_system(root, method)))
+    methods = ("ric", "supervised", "act")
+    root = made_once("systems", lambda folder: [write_system(folder, method) for method in methods])
+    return groups_of(*(root / f"{method}-{seed}" for method in methods for seed in range(3)))
 
 
 @pytest.fixture(scope="session")
@@ -103,13 +137,12 @@ def ric(systems: "list[RunGroup]") -> "RunRecord":
 
 
 @pytest.fixture(scope="session")
-def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits_run(made_once: "MadeOnce") -> Path:
     """A small run, trained; tests read it and leave it alone."""
     from ricnet.apps.cli import main
 
-    out = tmp_path_factory.mktemp("runs") / "digits"
-    main(["train", "--out", str(out), "--epochs", "2", "--width", "0.1", "--horizon", "4", "--device", "cpu"])
-    return out
+    tiny = ["--epochs", "2", "--width", "0.1", "--horizon", "4", "--device", "cpu"]
+    return made_once("digits", lambda folder: main(["train", "--out", str(folder / "digits"), *tiny])) / "digits"
 
 
 @pytest.fixture(scope="session")
@@ -122,16 +155,13 @@ def dataset() -> "Dataset":
 
 
 @pytest.fixture(scope="session")
-def finished(dataset: "Dataset", tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str], RunFolder]":
+def finished(dataset: "Dataset", made_once: "MadeOnce") -> "Callable[[str], RunFolder]":
     """A finished run of a method; tests read it and leave it alone."""
     from problems import CPU, configured
     from ricnet.models.run import RunFolder
     from ricnet.training.api import run
 
-    @cache
-    def made(method: str) -> "RunFolder":
-        folder = RunFolder(tmp_path_factory.mktemp(method) / "run")
-        run(configured(dataset, method), dataset, folder, CPU)
-        return folder
+    def train(folder: Path, method: str) -> None:
+        run(configured(dataset, method), dataset, RunFolder(folder / "run"), CPU)
 
-    return made
+    return cache(lambda method: RunFolder(made_once(method, lambda folder: train(folder, method)) / "run"))

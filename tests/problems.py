@@ -20,6 +20,8 @@ from ricnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 PARTS = ("train", "val", "test")
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
+"""The fixture `made_once`: a name, and a function that fills a folder."""
 
 
 def blobs(rows: int, seed: int) -> Split:

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from made_runs import draw_no_pages
+from problems import MadeOnce
 from ricnet.apps.cli import main
 
 TINY = ["--epochs", "2", "--width", "0.1", "--horizon", "4", "--device", "cpu"]
@@ -62,9 +63,12 @@ def refused(run_ric: RunRic) -> Refused:
 
 
 @pytest.fixture(scope="session")
-def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def table_run(made_once: MadeOnce) -> Path:
     """Learned from my.csv beside it, where height and colour tell the kinds apart."""
-    folder = tmp_path_factory.mktemp("table")
+    return made_once("table", train_on_table) / "run"
+
+
+def train_on_table(folder: Path) -> None:
     random = np.random.default_rng(0)
     rows = ["height,colour,note,kind"]
     for row in range(120):
@@ -76,18 +80,17 @@ def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         draw_no_pages(patch)
         main(["train", str(folder / "my.csv"), "--target", "kind", "--out", str(folder / "run"), *tiny])
-    return folder / "run"
 
 
 @pytest.fixture(scope="session")
-def exits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with an exit after each of its three stages."""
-    out = tmp_path_factory.mktemp("runs") / "exits"
+def exits_run(made_once: MadeOnce) -> Path:
+    """Trained on digits, with an exit after each of its three stages."""
     settings = "--method anytime --value-coef 0.5 --exits stage --encoder conv --epochs 2 --width 0.25 --device cpu"
     with pytest.MonkeyPatch.context() as patch:
         draw_no_pages(patch)
-        main(["train", "--out", str(out), *settings.split()])
-    return out
+        return (
+            made_once("exits", lambda folder: main(["train", "--out", str(folder / "run"), *settings.split()])) / "run"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -115,7 +116,8 @@ def test_bad_data_is_one_sentence_and_writes_nothing(refused: Refused, tmp_path:
     assert not out.exists()
 
 
-def test_a_finished_run_is_left_alone(digits_run: Path, run_ric: RunRic, refused: Refused) -> None:
+def test_a_finished_run_is_left_alone(tmp_path: Path, digits_run: Path, run_ric: RunRic, refused: Refused) -> None:
+    digits_run = shutil.copytree(digits_run, tmp_path / "digits")
     before = {path.name: path.read_bytes() for path in digits_run.iterdir()}
     refused(digits_run, "train", "--out", digits_run, *TINY)
     assert "nothing is left to resume" in run_ric("train", "--out", digits_run, "--resume").err

@@ -10,6 +10,7 @@ import torch
 
 import ricnet
 from made_runs import draw_no_pages
+from problems import MadeOnce
 from ricnet.apps.cli import main
 from ricnet.apps.commands.decisions import Decisions
 from ricnet.core.trajectory import Trajectory
@@ -23,8 +24,12 @@ from .conftest import Refused, RunRic
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("decisions")
+def run(made_once: MadeOnce) -> Path:
+    return made_once("decisions", train_and_price) / "run"
+
+
+def train_and_price(folder: Path) -> None:
+    """A run on digits, new examples beside it, and a table of costs."""
     with pytest.MonkeyPatch.context() as patch:
         draw_no_pages(patch)
         how = ["--epochs", "4", "--horizon", "4", "--device", "cpu", "--calibration-fraction", "0.3"]
@@ -35,7 +40,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [[name, *(str(int(name != other)) for other in names), "0.2"] for name in names]
     with (folder / "costs.csv").open("w") as file:
         csv.writer(file).writerows([["", *names, "abstain"], *rows])
-    return folder / "run"
 
 
 def test_predict_gives_sets(run: Path, run_ric: RunRic) -> None:

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from PIL import Image
 
 import ricnet
+from made_runs import rewrite, without_manifest
 from ricnet.data import columns_from_json
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
@@ -111,16 +113,13 @@ def test_a_table_can_be_evaluated_and_a_run_on_it_repeated(
     assert (again / "model.safetensors").read_bytes() == (table_run / "model.safetensors").read_bytes()
 
 
-def test_a_table_that_has_changed_since_is_noted(table_run: Path, evaluate: Any) -> None:
-    table = table_run.parent / "my.csv"
-    before = table.read_text()
-    header, *rows = before.splitlines()
+def test_a_table_that_has_changed_since_is_noted(table_run: Path, tmp_path: Path, evaluate: Any) -> None:
+    run, table = without_manifest(shutil.copytree(table_run, tmp_path / "run")), tmp_path / "my.csv"
+    rewrite(run / "config.json", lambda stored: stored["config"].update(data=f"{table}#kind"))
+    header, *rows = (table_run.parent / "my.csv").read_text().splitlines()
     for changed, expected in ((rows, False), (rows[::-1], True)):
         table.write_text("\n".join([header, *changed]))
-        try:
-            _, said = evaluate(table_run)
-        finally:
-            table.write_text(before)
+        _, said = evaluate(run)
         assert ("differs from the data that the run was trained on" in said) is expected
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import ricnet
+from problems import MadeOnce
 from ricnet.apps.commands import export as command
 from ricnet.apps.commands.decisions import adjust
 from ricnet.data import load as load_data
@@ -50,13 +51,15 @@ def threshold(digits_run: Path) -> float:
 
 
 @pytest.fixture(scope="session")
-def exported(digits_run: Path, threshold: float, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("exported") / "new" / "model.onnx"
-    said = export(digits_run, "--out", out, f"--halt-threshold={threshold}")
-    assert f"{out}: 0." in said
-    examples = len(np.load(digits_run / "examples.npz")["x"])
-    assert f"and {examples} of them halt at the same step" in said
-    return out
+def exported(digits_run: Path, threshold: float, made_once: MadeOnce) -> Path:
+    def write(folder: Path) -> None:
+        out = folder / "new" / "model.onnx"
+        said = export(digits_run, "--out", out, f"--halt-threshold={threshold}")
+        assert f"{out}: 0." in said
+        examples = len(np.load(digits_run / "examples.npz")["x"])
+        assert f"and {examples} of them halt at the same step" in said
+
+    return made_once("exported", write) / "new" / "model.onnx"
 
 
 def test_it_agrees_with_pytorch_on_every_test_digit(exported: Path, digits_run: Path, threshold: float) -> None:

@@ -14,6 +14,7 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 import ricnet
+from problems import MadeOnce
 from refusals import refusal
 from ricnet.apps.cli import main
 from ricnet.apps.estimators import RICClassifier
@@ -29,22 +30,18 @@ LABELS = ["good"] * 16 + ["bad"] * 16
 
 
 @pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("reviews") / "reviews.jsonl"
-    rows = [
-        json.dumps({"review": text, "label": label, "n": n})
-        for n, (text, label) in enumerate(zip(TEXTS, LABELS, strict=True))
-    ]
-    path.write_text("\n".join(rows), encoding="utf-8")
-    return path
+def reviews(made_once: MadeOnce) -> Path:
+    rows = zip(TEXTS, LABELS, range(len(TEXTS)), strict=True)
+    lines = [json.dumps({"review": text, "label": label, "n": n}) for text, label, n in rows]
+    folder = made_once("reviews", lambda folder: (folder / "reviews.jsonl").write_text("\n".join(lines)))
+    return folder / "reviews.jsonl"
 
 
 @pytest.fixture(scope="module")
-def run(reviews: Path) -> Path:
-    out = reviews.parent / "run"
+def run(reviews: Path, made_once: MadeOnce) -> Path:
     small = ["--epochs", "20", "--batch-size", "8", "--lr", "0.03", "--width", "0.1", "--device", "cpu"]
-    main(["train", str(reviews), "--target", "label", "--text", "review", "--out", str(out), *small])
-    return out
+    given = ["train", str(reviews), "--target", "label", "--text", "review", *small]
+    return made_once("texts", lambda folder: main([*given, "--out", str(folder / "run")])) / "run"
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, object]]:

@@ -9,6 +9,7 @@ import pytest
 
 import ricnet
 from made_runs import without_manifest
+from problems import MadeOnce
 
 LINES = pytest.StashKey[list[str]]()
 
@@ -27,21 +28,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("table")
+def table_run(made_once: MadeOnce) -> Path:
+    return made_once("attacked table", train_on_table) / "run"
+
+
+def train_on_table(folder: Path) -> None:
     lines = [f"{i % 7},{'red' if i % 2 else 'blue'},{'ab'[i % 2]}" for i in range(60)]
     (folder / "my.csv").write_text("\n".join(["size,colour,kind", *lines]))
     ricnet.train(f"{folder}/my.csv#kind", out=folder / "run", epochs=1, horizon=2, width=0.05, device="cpu")
-    return folder / "run"
 
 
 @pytest.fixture(scope="session")
-def image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("images")
+def image_run(made_once: MadeOnce) -> Path:
+    return made_once("attacked images", train_on_images) / "run"
+
+
+def train_on_images(folder: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     np.savez(folder / "my.npz", x=pixels, y=np.arange(40) % 2)
     ricnet.train(folder / "my.npz", out=folder / "run", epochs=1, horizon=2, width=0.05, device="cpu")
-    return folder / "run"
 
 
 @pytest.fixture

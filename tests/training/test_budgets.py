@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from problems import MadeOnce
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
@@ -36,11 +37,10 @@ def with_exits(dataset: Dataset, method: str = "ric", **changes: object) -> Conf
 
 
 @pytest.fixture(scope="module")
-def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def folder(dataset: Dataset, made_once: MadeOnce) -> RunFolder:
     """Two exits of two steps each."""
-    made = RunFolder(tmp_path_factory.mktemp("exits") / "run")
-    run(with_exits(dataset), dataset, made, CPU)
-    return made
+    made = made_once("two exits", lambda folder: run(with_exits(dataset), dataset, RunFolder(folder / "run"), CPU))
+    return RunFolder(made / "run")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -161,11 +161,11 @@ def test_a_budget_is_refused_without_exits_or_value(dataset: Dataset) -> None:
 
 
 @pytest.fixture(scope="module")
-def sure(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def sure(dataset: Dataset, made_once: MadeOnce) -> RunFolder:
     """SL, which has no value."""
-    made = RunFolder(tmp_path_factory.mktemp("exits") / "sure")
-    run(with_exits(dataset, "supervised", steps_per_exit=1, budget=0.9), dataset, made, CPU)
-    return made
+    config = with_exits(dataset, "supervised", steps_per_exit=1, budget=0.9)
+    made = made_once("SL with exits", lambda folder: run(config, dataset, RunFolder(folder / "run"), CPU))
+    return RunFolder(made / "run")
 
 
 def test_supervised_learning_keeps_a_budget_by_how_sure_its_tempered_beliefs_are(

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import multiprocessing as torch_multiprocessing
 
-from problems import CPU, PARTS, read, read_lines, weights
+from problems import CPU, PARTS, MadeOnce, read, read_lines, weights
 from refusals import refusal
 from ricnet.data import Augmentation, Dataset, Split, epoch_order
 from ricnet.distributed import ALONE, Processes, first_on_each_machine, launched, together
@@ -162,13 +162,15 @@ def start_together(folder: Path, work: Callable[[Processes, Path], None], count:
 
 
 @pytest.fixture(scope="module")
-def together_and_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
+def together_and_alone(made_once: MadeOnce) -> Path:
+    return made_once("together and alone", train_together_and_alone)
+
+
+def train_together_and_alone(folder: Path) -> None:
     run_anew(folder / "one")
     stop_after(3, folder / "one, then two")
     start_together(folder, all_together)
     run_anew(folder / "two, then one", resume=True)
-    return folder
 
 
 @pytest.mark.gpu

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from made_runs import without_manifest
-from problems import CPU, PARTS, configured, read, read_lines
+from problems import CPU, PARTS, MadeOnce, configured, read, read_lines
 from refusals import refusal
 from ricnet.apps.commands.decisions import adjust
 from ricnet.apps.server.limits import Limits
@@ -44,25 +44,22 @@ def _few_are_enough() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def plain(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
+def plain(dataset: Dataset, made_once: MadeOnce) -> Callable[[str], RunFolder]:
     """A run of a method with nothing fitted after training; tests read it and leave it alone."""
 
-    @cache
-    def made(method: str) -> RunFolder:
-        folder = RunFolder(tmp_path_factory.mktemp(method) / "run")
+    def train(folder: Path, method: str) -> None:
         steps = {"horizon": 5} if method.startswith("ric") else {}
-        run(configured(dataset, method, **steps, **RAW), dataset, folder, CPU)
-        return folder
+        run(configured(dataset, method, **steps, **RAW), dataset, RunFolder(folder / "run"), CPU)
 
-    return made
+    return cache(lambda method: RunFolder(made_once(f"raw {method}", lambda folder: train(folder, method)) / "run"))
 
 
 @pytest.fixture(scope="module")
-def fitted(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def fitted(dataset: Dataset, made_once: MadeOnce) -> RunFolder:
     """The same training of RIC, with all that is fitted by default."""
-    folder = RunFolder(tmp_path_factory.mktemp("fitted") / "run")
-    run(configured(dataset, horizon=5), dataset, folder, CPU)
-    return folder
+    config = configured(dataset, horizon=5)
+    made = made_once("fitted", lambda folder: run(config, dataset, RunFolder(folder / "run"), CPU))
+    return RunFolder(made / "run")
 
 
 def test_a_temperature_is_fitted_on_validation_data_saved_and_applied(

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import ricnet
+from problems import MadeOnce
 from ricnet.apps.server import connections
 from ricnet.apps.server.application import build
 from ricnet.apps.server.connections import address_of, listen
@@ -57,13 +58,16 @@ def client(digits: Classifier) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="session")
-def features(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+def features(made_once: MadeOnce) -> Classifier:
     """Three clouds of points."""
-    folder = tmp_path_factory.mktemp("features")
-    random = np.random.default_rng(0)
-    y = np.arange(90) % 3
-    np.savez(folder / "clouds.npz", x=(random.normal(size=(90, 4)) + y[:, None]).astype(np.float32), y=y)
-    return ricnet.train(folder / "clouds.npz", out=folder / "run", epochs=2, horizon=3, encoder="mlp", device="cpu")
+
+    def train(folder: Path) -> None:
+        random = np.random.default_rng(0)
+        y = np.arange(90) % 3
+        np.savez(folder / "clouds.npz", x=(random.normal(size=(90, 4)) + y[:, None]).astype(np.float32), y=y)
+        ricnet.train(folder / "clouds.npz", out=folder / "run", epochs=2, horizon=3, encoder="mlp", device="cpu")
+
+    return ricnet.load(made_once("features", train) / "run")
 
 
 @pytest.fixture
@@ -86,16 +90,19 @@ def inputs(digits_run: Path) -> torch.Tensor:
 
 
 @pytest.fixture(scope="session")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+def table(made_once: MadeOnce) -> Classifier:
     """Fruit by weight, some of them not weighed, and colour."""
-    folder = tmp_path_factory.mktemp("table")
-    random = np.random.default_rng(0)
-    rows = ["weight,colour,fruit"]
-    for i in range(120):
-        fruit, weight, colour = [("plum", 40, "blue"), ("apple", 150, "red"), ("melon", 900, "green")][i % 3]
-        rows.append(f"{'' if i % 10 == 9 else round(weight * random.uniform(0.8, 1.2), 1)},{colour},{fruit}")
-    (folder / "fruit.csv").write_text("\n".join(rows))
-    return ricnet.train(f"{folder / 'fruit.csv'}#fruit", out=folder / "run", epochs=2, horizon=3, device="cpu")
+
+    def train(folder: Path) -> None:
+        random = np.random.default_rng(0)
+        rows = ["weight,colour,fruit"]
+        for i in range(120):
+            fruit, weight, colour = [("plum", 40, "blue"), ("apple", 150, "red"), ("melon", 900, "green")][i % 3]
+            rows.append(f"{'' if i % 10 == 9 else round(weight * random.uniform(0.8, 1.2), 1)},{colour},{fruit}")
+        (folder / "fruit.csv").write_text("\n".join(rows))
+        ricnet.train(f"{folder / 'fruit.csv'}#fruit", out=folder / "run", epochs=2, horizon=3, device="cpu")
+
+    return ricnet.load(made_once("fruit", train) / "run")
 
 
 @pytest.fixture(scope="session")

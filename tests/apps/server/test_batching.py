@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ricnet
+from problems import MadeOnce
 from ricnet.apps.server.batching import DELIVERY, Batcher, Question, Stages, _choose, in_stages
 from ricnet.apps.server.limits import Refusal
 from ricnet.core.trajectory import Trajectory
@@ -187,11 +188,15 @@ def exits(exits_run: Path, images: torch.Tensor) -> Classifier:
 
 
 @pytest.fixture(scope="module")
-def by_confidence(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+def by_confidence(made_once: MadeOnce) -> Classifier:
     """Supervised learning, without a value; about half of those at its first exit leave there."""
-    run = tmp_path_factory.mktemp("runs") / "by_confidence"
     settings = {"encoder": "conv", "width": 0.25, "exits": "stage", "calibration": "temperature"}
-    return ricnet.train("digits", method="supervised", out=run, epochs=2, budget=0.6, device="cpu", **settings)
+
+    def train(folder: Path) -> None:
+        out = folder / "run"
+        ricnet.train("digits", method="supervised", out=out, epochs=2, budget=0.6, device="cpu", **settings)
+
+    return ricnet.load(made_once("by confidence", train) / "run")
 
 
 @pytest.fixture(params=["exits", "by_confidence"])
