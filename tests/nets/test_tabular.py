@@ -140,15 +140,24 @@ def test_a_wide_table_is_learned_from_its_few_columns() -> None:
     assert scores["auto"] > scores["mlp"] + 0.02
 
 
-def test_a_run_folder_and_an_onnx_file_have_the_same_columns(tmp_path: Path) -> None:
-    """The export, which compares answers, in a process of its own: torch cannot trace what checks shapes here."""
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (ricnet[onnx])")
+def trained(folder: Path) -> tuple[ricnet.Classifier, Tensor]:
     table, labels = noisy(300, 30, 4)
-    np.savez(tmp_path / "data.npz", x=table.numpy(), y=labels.numpy())
-    model = ricnet.train(tmp_path / "data.npz", out=tmp_path / "run", epochs=1, device="cpu")
+    np.savez(folder / "data.npz", x=table.numpy(), y=labels.numpy())
+    return ricnet.train(folder / "data.npz", out=folder / "run", epochs=1, device="cpu"), table
+
+
+def test_a_run_folder_has_the_same_columns(tmp_path: Path) -> None:
+    model, table = trained(tmp_path)
     assert model.config.network.encoder == "tabular"
     again = ricnet.load(tmp_path / "run", device="cpu")
     np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
+
+
+@pytest.mark.slow
+def test_an_onnx_file_has_the_same_columns(tmp_path: Path) -> None:
+    """The export, which compares answers, in a process of its own: torch cannot trace what checks shapes here."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (ricnet[onnx])")
+    trained(tmp_path)
     command = [sys.executable, "-m", "ricnet", "export", str(tmp_path / "run"), "--out", str(tmp_path / "model.onnx")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -21,15 +21,8 @@ FIGURES = """() => [...document.querySelectorAll('figure')].map(figure => ({
 }))"""
 
 
-@pytest.fixture(scope="module")
-def report(comparison_page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(comparison_page, encoding="utf-8")
-    return path
-
-
 @pytest.fixture
-def page(browser: "Browser", report: Path) -> Iterator["Page"]:
+def page(browser: "Browser", comparison_file: Path) -> Iterator["Page"]:
     """The opened page; it must load nothing but itself and log nothing."""
     requests: list[str] = []
     complaints: list[str] = []
@@ -38,10 +31,10 @@ def page(browser: "Browser", report: Path) -> Iterator["Page"]:
     opened.on("request", lambda request: requests.append(request.url))
     opened.on("console", lambda message: complaints.append(message.text))
     opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.goto(report.as_uri())
+    opened.goto(comparison_file.as_uri())
     yield opened
     context.close()
-    assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]
+    assert [url for url in requests if not url.startswith("data:")] == [comparison_file.as_uri()]
     assert complaints == []
 
 
@@ -56,8 +49,8 @@ def test_nothing_hangs_over_the_edge(page: "Page") -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 680
 
 
-def test_every_figure_is_seen_and_explained(page: "Page", report: Path) -> None:
-    count = report.read_text(encoding="utf-8").count("<figure")
+def test_every_figure_is_seen_and_explained(page: "Page", comparison_file: Path) -> None:
+    count = comparison_file.read_text(encoding="utf-8").count("<figure")
     assert count > 7 + 3 * 12
     page.evaluate(OPEN_ALL)
     for width in (WIDTHS[0], WIDTHS[-1]):

@@ -22,13 +22,8 @@ COMPARED = ("accuracy", "ece", "nll", "brier")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five seeds of three systems: SL is over-confident, ACT is as good as RIC but for chance."""
-    root = tmp_path_factory.mktemp("runs")
-    write_system(root, "ric", seeds=5)
-    write_system(root, "supervised", seeds=5, skill=2.0, sharpness=4.0)
-    write_system(root, "act", seeds=5)
-    return root
+def root(five_seeds: Path) -> Path:
+    return five_seeds
 
 
 def folders(root: Path, method: str, seeds: int = 5) -> list[Path]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from made_runs import add_costs, collapse, groups_of, rewrite, section_html
 from refusals import refusal
@@ -120,11 +121,16 @@ def test_a_page_without_steps_examples_predictions_or_metrics(make_run: MakeRun,
     page = write_page([run], tmp_path / "report.html").read_text()
     assert outline(page).headings == ["SL on digits", "Is its confidence worth believing?", "What was run", "SL"]
     assert write_page([run], tmp_path / "again.html").read_text() == page
-    with refusal("/dev/full"):
-        write_page([run], Path("/dev/full"))
+
+
+@pytest.mark.parametrize(("path", "named"), [("/dev/full", "/dev/full"), ("file/sub/page.html", "page.html")])
+def test_a_page_that_cannot_be_written_is_named(
+    path: str, named: str, ric: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ricnet.report.page.page_html", lambda groups: "a page")
     (tmp_path / "file").write_text("")
-    with refusal("page.html"):
-        write_page([run], tmp_path / "file" / "sub" / "page.html")
+    with refusal(named):
+        write_page([ric], tmp_path / path)
 
 
 def test_many_systems_are_counted_not_listed(ric: RunRecord) -> None:

@@ -135,10 +135,8 @@ def test_captions_tell_size_and_error(pair: list[RunRecord]) -> None:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    root = tmp_path_factory.mktemp("runs")
-    over_confident = write_system(root, "supervised", seeds=5, skill=2.0, sharpness=4.0)
-    return compare(groups_of(*over_confident, *write_system(root, "ric", seeds=5)))
+def found(five_seeds: Path) -> Comparison:
+    return compare(groups_of(*(five_seeds / f"{name}-{seed}" for name in ("supervised", "ric") for seed in range(5))))
 
 
 @pytest.fixture(scope="module")

@@ -51,10 +51,11 @@ def losses(method, weights=None):
     estimates = method.estimate_advantages(rollout, labels, weights)
     return method.actor_critic_loss(heads, rollout, estimates, labels, weights)
 
-for each in (ClosedForm(horizon=3, rollouts=2), RIC(horizon=3, rollouts=2, credit="marginal"), method):
+others = (ClosedForm(horizon=3, rollouts=2), RIC(horizon=3, rollouts=2, credit="marginal"))
+for each, backends in (*((other, (works,)) for other in others), (method, (works, fails))):
     expected, metrics = losses(each)
     built.clear()
-    for backend in (works, fails):
+    for backend in backends:
         torch._dynamo.reset()
         torch.compile = functools.partial(real, backend=backend)
         loss, same = losses(compile_method(each))
