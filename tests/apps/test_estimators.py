@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from torch import nn
 
 import ricnet
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.apps.estimators import (
     SHOWN,
     Estimator,
@@ -408,14 +408,25 @@ def test_channels_come_first_inside() -> None:
     assert inputs[1, 2, 3, 4] == colour[1, 3, 4, 2]
     assert torch.equal(as_inputs(colour / 255, 255.0), inputs)
     assert as_inputs(colour[..., 0], 1.0).shape == (2, 1, 4, 5)
-    with refusal("last", kind=InputError):
-        as_inputs(np.zeros((2, 3, 32, 32)), 1.0)
 
 
-def test_fractions_are_refused_where_pixels_were_fitted() -> None:
-    for fractions in (np.full((2, 3, 3), 0.5), np.ones((2, 3, 3)), np.full((2, 3, 3), True)):
-        with refusal("255", kind=InputError):
-            as_inputs(fractions, 1.0)
+@pytest.mark.parametrize(
+    ("images", "named"),
+    cases(
+        {
+            "channels first": (np.zeros((2, 3, 32, 32)), "last"),
+            "fractions": (np.full((2, 3, 3), 0.5), "255"),
+            "ones": (np.ones((2, 3, 3)), "255"),
+            "true or false": (np.full((2, 3, 3), True), "255"),
+        }
+    ),
+)
+def test_other_images_are_refused_where_pixels_were_fitted(images: np.ndarray, named: str) -> None:
+    with refusal(named, kind=InputError):
+        as_inputs(images, 1.0)
+
+
+def test_black_and_white_bytes_are_pixels() -> None:
     assert not as_inputs(np.zeros((2, 3, 3)), 1.0).any()
     assert as_inputs(np.ones((2, 3, 3), np.uint8), 1.0).all()
 

@@ -1,4 +1,6 @@
+import io
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.data import Augmentation, load, read_npz_inputs
 from ricnet.data.columns import encode_array, fit_array
 
@@ -170,16 +172,34 @@ def test_errors_name_the_cause(tmp_path: Path, arrays: dict[str, Any], named: st
         load(save(tmp_path, **arrays))
 
 
-def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
-    whole = save(tmp_path, x=TABLE, y=Y).read_bytes()
-    np.save(tmp_path / "plain.npy", TABLE)
-    corrupt, plain = whole[:200] + bytes(64) + whole[264:], (tmp_path / "plain.npy").read_bytes()
-    for content in (b"", b"text", whole[: len(whole) // 2], corrupt, plain, pickle.dumps(TABLE)):
-        (tmp_path / "my.npz").write_bytes(content)
-        with refusal("my.npz"):
-            load(tmp_path / "my.npz")
-    with refusal("absent.npz"):
-        load(tmp_path / "absent.npz")
+def plain_array(_: bytes) -> bytes:
+    with io.BytesIO() as file:
+        np.save(file, TABLE)
+        return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "change",
+    cases(
+        {
+            "missing": None,
+            "empty": lambda whole: b"",
+            "a text": lambda whole: b"text",
+            "cut off": lambda whole: whole[: len(whole) // 2],
+            "overwritten": lambda whole: whole[:200] + bytes(64) + whole[264:],
+            "a plain array": plain_array,
+            "a pickle": lambda whole: pickle.dumps(TABLE),
+        }
+    ),
+)
+def test_damaged_and_foreign_files_are_named(tmp_path: Path, change: Callable[[bytes], bytes] | None) -> None:
+    path = save(tmp_path, x=TABLE, y=Y)
+    whole = path.read_bytes()
+    path.unlink()
+    if change is not None:
+        path.write_bytes(change(whole))
+    with refusal("my.npz"):
+        load(path)
 
 
 @pytest.mark.parametrize("arrays", [{"x": TABLE}, {"x_test": TABLE, "x_train": Y}, {"anything": TABLE}])

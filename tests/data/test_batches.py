@@ -1,6 +1,7 @@
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from scipy.stats import beta
 from torch import Tensor, nn
 
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.data import Augmentation, Dataset, augment, batches, epoch_order, load
 from ricnet.data.arrays import map_array
 from ricnet.data.batches import mix
@@ -408,18 +409,21 @@ def test_arrays_on_the_disk_are_those_in_memory_and_nothing_else_is_looked_at(
     assert_same(load(tmp_path / "data.npz", data_dir=tmp_path), in_memory)
 
 
-def test_errors_name_invalid_values_of_large_arrays(
-    tmp_path: Path, no_memory: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("save", "value", "named"),
+    cases(
+        {"compressed": (np.savez_compressed, 0, "numpy.savez"), "inf": (np.savez, np.inf, "inf in row 33, column 4")}
+    ),
+)
+def test_large_arrays_that_cannot_be_read_in_batches_are_refused(
+    tmp_path: Path, save: Any, value: float, named: str, no_memory: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = np.zeros((40, 50))
+    x[33, 4] = value
     monkeypatch.setattr("ricnet.data.arrays._BLOCK", 16)
-    np.savez_compressed(tmp_path / "small.npz", x=x, y=Y)
-    with refusal("small.npz", "numpy.savez"):
-        load(tmp_path / "small.npz", data_dir=tmp_path)
-    x[33, 4] = np.inf
-    np.savez(tmp_path / "infinite.npz", x=x, y=Y)
-    with refusal("infinite.npz", "inf in row 33, column 4"):
-        load(tmp_path / "infinite.npz", data_dir=tmp_path)
+    save(tmp_path / "my.npz", x=x, y=Y)
+    with refusal("my.npz", named):
+        load(tmp_path / "my.npz", data_dir=tmp_path)
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, no_memory: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.data.columns import Category, Columns, Date, Number, columns_from_json, fit_columns, is_plain
 from ricnet.data.tables import Cells, Table, TableError, parse_date, parse_number, read_json_lines, show_date
 from ricnet.data.texts import Text
@@ -107,8 +107,6 @@ def test_columns_with_nothing_in_them_are_left_out_and_named() -> None:
     columns, [note] = learn(a=rows, **nothing)
     assert [column.name for column in columns.inputs] == ["a"]
     assert "'same', 'void', 'word', 'name'" in note
-    with refusal("my.csv", "'y'"):
-        fit(same=["7"] * 8)
 
 
 @pytest.mark.parametrize(
@@ -222,15 +220,15 @@ def test_other_zeros_make_none(cells: list[str]) -> None:
     assert notes == ()
 
 
+ODD = [f"{row} kg" if row % 10 == 0 else cell for row, cell in enumerate(INCOMES)]
+
+
 def test_why_a_column_was_left_out_is_true() -> None:
     assert "the same in all rows" in learn(sure=INCOMES, a=["007"] * 400)[1][0]
-    odd = [f"{row} kg" if row % 10 == 0 else cell for row, cell in enumerate(INCOMES)]
-    columns, notes = learn(sure=INCOMES, a=odd)
+    columns, notes = learn(sure=INCOMES, a=ODD)
     assert [column.name for column in columns.inputs] == ["sure"]
     [note] = notes
     assert all(fact in note for fact in ("'a'", "left out", "'0 kg' in line 2", "not a number", "39 more", "400 cells"))
-    with refusal("'0 kg' in line 2"):
-        fit(a=odd)
 
 
 def test_numbers_of_rows_are_known_in_spite_of_an_odd_one() -> None:
@@ -317,9 +315,19 @@ def test_rows_that_do_not_fit_are_refused(columns: dict[str, list[str]], named: 
         trained.encode(table(**columns))
 
 
-def test_numbers_too_large_to_learn_from_are_refused() -> None:
-    with refusal("'a'"):
-        fit(a=["1e308", "-1e308"] * 3)
+@pytest.mark.parametrize(
+    ("cells", "named"),
+    cases(
+        {
+            "the same in all rows": (["7"] * 8, ("my.csv", "'y'")),
+            "numbers with units": (ODD, "'0 kg' in line 2"),
+            "too large": (["1e308", "-1e308"] * 3, "'a'"),
+        }
+    ),
+)
+def test_a_table_without_a_column_to_learn_from_is_refused(cells: list[str], named: Any) -> None:
+    with refusal(named):
+        fit(a=cells)
 
 
 CELLS = st.lists(st.sampled_from(["", "?", "1", "2.5", "-7", "u", "v"]), min_size=12, max_size=12)

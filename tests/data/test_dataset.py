@@ -161,10 +161,12 @@ def test_every_other_class_is_alike_likely() -> None:
     assert counts[1:].min() > 0.6 * counts[1:].float().mean()
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_a_share_out_of_range_is_refused(share: float) -> None:
-    with refusal("label_noise", str(share)):
-        load("digits", label_noise=share)
+@pytest.mark.parametrize(
+    ("name", "share"), [("label_noise", -0.1), ("label_noise", 1.0), ("train_fraction", 0.0), ("train_fraction", 1.1)]
+)
+def test_a_share_out_of_range_is_refused(name: str, share: float) -> None:
+    with refusal(name, share):
+        load("digits", **{name: share})
 
 
 def test_shares_of_the_training_rows_are_nested_and_stratified() -> None:
@@ -194,12 +196,6 @@ def test_the_smallest_share_has_every_class() -> None:
     for share, counts in ((0.001, [1, 1, 1]), (0.1, [8, 1, 1]), (0.5, [48, 1, 1]), (0.6, [57, 2, 1])):
         assert torch.bincount(take_fraction(dataset, share).train.labels).tolist() == counts
     assert take_fraction(dataset, 1.0) is dataset
-
-
-@pytest.mark.parametrize("share", [0.0, 1.1])
-def test_a_share_of_rows_out_of_range_is_refused(share: float) -> None:
-    with refusal("train_fraction", str(share)):
-        load("digits", train_fraction=share)
 
 
 def test_digits_need_no_file_and_are_split_the_same_every_time() -> None:

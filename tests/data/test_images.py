@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.data import Augmentation, find_images, images, load, read_image, read_images
 from ricnet.data.dataset import PHOTOGRAPHS, view_shape
 from ricnet.data.images import choose_side, decode_image
@@ -113,17 +113,28 @@ def test_the_shorter_side_fits_the_centre_stays_and_large_jpegs_are_read_as_well
     assert (read[0].mean(0) - expected).abs().max() < 3
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    cut = save_image(tmp_path / "cut.jpg", (64, 64)).read_bytes()[:-500]
-    for content in (b"", b"no image", b"\x89PNG\r\n\x1a\n", cut):
-        (tmp_path / "bad.png").write_bytes(content)
-        with refusal("bad.png"):
-            read_image(tmp_path / "bad.png", (3, 8, 8))
-        with refusal("upload"):
-            decode_image(io.BytesIO(content), "upload", (3, 8, 8))
-    for path in (tmp_path / "absent.png", tmp_path):
-        with refusal(str(path)):
-            read_image(path, (3, 8, 8))
+def cut_jpeg() -> bytes:
+    with io.BytesIO() as file:
+        Image.fromarray(GRADIENT).resize((64, 64)).save(file, "jpeg")
+        return file.getvalue()[:-200]
+
+
+UNREADABLE = {"empty": b"", "no image": b"no image", "a header alone": b"\x89PNG\r\n\x1a\n", "cut off": cut_jpeg()}
+
+
+@pytest.mark.parametrize("content", cases(UNREADABLE))
+def test_files_and_uploads_that_cannot_be_read_are_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.png").write_bytes(content)
+    with refusal("bad.png"):
+        read_image(tmp_path / "bad.png", (3, 8, 8))
+    with refusal("upload"):
+        decode_image(io.BytesIO(content), "upload", (3, 8, 8))
+
+
+@pytest.mark.parametrize("name", ["absent.png", "."])
+def test_what_is_no_file_is_named(tmp_path: Path, name: str) -> None:
+    with refusal(tmp_path / name):
+        read_image(tmp_path / name, (3, 8, 8))
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path) -> None:
@@ -325,10 +336,20 @@ def test_photographs_are_stored_larger_than_they_are_read(tmp_path: Path) -> Non
     assert load(folder, oversize=1.3).view_shape == load(folder).input_shape == (3, 80, 80)
     for side in range(49, 140):  # the resolution is found again from the stored side
         assert all(view_shape((3, round(s * side), 1), s)[1] == side for s in (1.0, 1.1, 1.14, 1.25, 1.3, 4.0))
-    with refusal("oversize 1.25", "photographs"):
-        load(folder, resolution=48, oversize=1.25)
-    with refusal("oversize", "0.9", "from 1 to 4"):
-        load(folder, oversize=0.9)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    cases(
+        {
+            "small images": ({"resolution": 48, "oversize": 1.25}, ("oversize 1.25", "photographs")),
+            "less than 1": ({"oversize": 0.9}, ("oversize", "0.9", "from 1 to 4")),
+        }
+    ),
+)
+def test_an_oversize_that_is_of_no_use_is_refused(tmp_path: Path, options: dict[str, Any], named: Any) -> None:
+    with refusal(named):
+        load(write_folder(tmp_path / "colour", size=(80, 100)), **options)
 
 
 def made(folder: Path, content: str) -> None:

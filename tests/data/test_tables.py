@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.data import load, tables
 from ricnet.data.columns import Columns, Number
 from ricnet.data.inputs import read_inputs
@@ -118,25 +118,40 @@ def test_files_and_frames_have_the_same_cells(tmp_path: Path) -> None:
 
 def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
-    FRAME.to_parquet(tmp_path / "a.parquet")
-    assert read_table(tmp_path / "a.parquet").columns == CELLS
-    (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else")
-    with refusal("b.parquet"):
-        read_table(tmp_path / "b.parquet")
-    pd.DataFrame({"a": [0] * 100_000}).to_parquet(tmp_path / "c.parquet")
-    assert len(read_table(tmp_path / "c.parquet")) == 100_000
-    assert (tmp_path / "c.parquet").stat().st_size < 10_000
-    with refusal("c.parquet", "'size'"):
-        read_inputs([str(tmp_path / "c.parquet")], (1,), Columns("kind", (Number("size", 0.0, 1.0, False),)))
-    with monkeypatch.context() as patch, refusal("c.parquet", "does not fit into memory"):
-        patch.setattr(tables, "free_bytes", lambda _device: 5_000_000)
-        read_table(tmp_path / "c.parquet")
-    monkeypatch.setattr(tables, "MAX_UNPACKED", 100_000)
-    with refusal("c.parquet", "unpacked", kind=TableError):
-        read_table(tmp_path / "c.parquet")
+    path = tmp_path / "a.parquet"
+    FRAME.to_parquet(path)
+    assert read_table(path).columns == CELLS
     monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
-    with refusal("a.parquet", "pyarrow", "'ricnet[parquet]'"):
-        read_table(tmp_path / "a.parquet")
+    with refusal(path, "pyarrow", "'ricnet[parquet]'"):
+        read_table(path)
+    path.write_bytes(b"PAR1 and nothing else")
+    monkeypatch.undo()
+    with refusal(path):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "named"),
+    cases(
+        {
+            "memory": ("free_bytes", lambda _device: 5_000_000, "does not fit into memory"),
+            "size": ("MAX_UNPACKED", 100_000, "unpacked"),
+        }
+    ),
+)
+def test_parquet_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, limit: str, value: object, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "c.parquet"
+    pd.DataFrame({"a": [0] * 100_000}).to_parquet(path)
+    assert path.stat().st_size < 10_000
+    assert len(read_table(path)) == 100_000
+    with refusal(path, "'size'"):
+        read_inputs([str(path)], (1,), Columns("kind", (Number("size", 0.0, 1.0, False),)))
+    monkeypatch.setattr(tables, limit, value)
+    with refusal(path, named, kind=TableError):
+        read_table(path)
 
 
 @pytest.mark.parametrize(

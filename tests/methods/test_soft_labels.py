@@ -1,6 +1,7 @@
 """Labels that are distributions over classes: label smoothing and mixup, for every method."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.core import mdp
 from ricnet.methods import ACT, RIC, Anytime, ClosedForm, Method, OnPolicy, PonderNet, Supervised
 from ricnet.methods.ric import Rollout
@@ -107,17 +108,29 @@ class Own(OnPolicy):
         return mdp.log_scores(log_beliefs, labels).exp()
 
 
-def test_methods_that_cannot_read_them_say_so() -> None:
-    with refusal("label_smoothing", "own reward"):
-        Own(label_smoothing=0.1)
-    mixing = Optimization(mixup=0.2)
-    for method in (Own(), Supervised(objective="evidential")):
-        with refusal("mixup", method.name):
-            Config(method=method, optimization=mixing)
-    with refusal("mixup", "class_weight"):
-        Config(optimization=mixing, class_weight="balanced")
-    with refusal("mixup", "0 or more"):
-        Optimization(mixup=-1.0)
-    for kind in (RIC, Anytime, ACT, PonderNet):
-        with refusal("label_smoothing", "from 0 to below 1"):
-            kind(label_smoothing=1.0)
+SMOOTHING = ("label_smoothing", "from 0 to below 1")
+EVIDENTIAL, MIXING = Supervised(objective="evidential"), Optimization(mixup=0.2)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    cases(
+        {
+            "smooth for a reward of one's own": (lambda: Own(label_smoothing=0.1), ("label_smoothing", "own reward")),
+            "mix for a reward of one's own": (lambda: Config(method=Own(), optimization=MIXING), ("mixup", Own.name)),
+            "mix for Dirichlets": (lambda: Config(method=EVIDENTIAL, optimization=MIXING), ("mixup", EVIDENTIAL.name)),
+            "mix with weights": (
+                lambda: Config(optimization=MIXING, class_weight="balanced"),
+                ("mixup", "class_weight"),
+            ),
+            "mix by -1": (lambda: Optimization(mixup=-1.0), ("mixup", "0 or more")),
+            **{
+                f"smooth {kind.name} by 1": (lambda kind=kind: kind(label_smoothing=1.0), SMOOTHING)
+                for kind in (RIC, Anytime, ACT, PonderNet)
+            },
+        }
+    ),
+)
+def test_soft_labels_that_cannot_be_read_are_refused(make: Callable[[], object], named: tuple[str, ...]) -> None:
+    with refusal(named):
+        make()

@@ -1,4 +1,3 @@
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,9 +12,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 import ricnet
-from made_runs import without_manifest
+from made_runs import rewrite, without_manifest
 from problems import CPU, read
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.data import Columns, Dataset
 from ricnet.data.columns import Category, Number
 from ricnet.models.classifier import as_inputs, looks_raw, start_clock
@@ -80,27 +79,36 @@ def test_max_steps_and_max_ms_are_validated(
     assert model.refine(inputs, max_steps=np.int64(2), halt=False).steps == 2
 
 
-def test_errors_of_broken_runs_name_the_file(folder: Path, tmp_path: Path) -> None:
-    for place in (tmp_path / "nowhere", tmp_path):
-        with refusal(place):
-            ricnet.load(place)
+def halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def widen(path: Path) -> None:
+    rewrite(path, lambda entry: entry["config"]["network"].update(width=0.5))
+
+
+@pytest.mark.parametrize(
+    ("place", "file", "damage", "named"),
+    cases(
+        {
+            "no such folder": ("nowhere", None, None, "nowhere"),
+            "no run": ("", None, None, ""),
+            "a file of the run": ("run/model.safetensors", None, None, ("model.safetensors", "give the folder")),
+            "weights cut off": ("run", "model.safetensors", halve, ("run/model.safetensors", "damaged")),
+            "no weights": ("run", "model.safetensors", Path.unlink, "no trained model"),
+            "another width": ("run", "config.json", widen, "does not fit"),
+            "a damaged config": ("run", "config.json", lambda path: path.write_text("{"), "cannot be read"),
+        }
+    ),
+)
+def test_a_broken_run_is_named(
+    folder: Path, tmp_path: Path, place: str, file: str | None, damage: Callable[[Path], object], named: Any
+) -> None:
     run = without_manifest(shutil.copytree(folder, tmp_path / "run"))
-    model, config = run / "model.safetensors", run / "config.json"
-    with refusal(model, "give the folder"):
-        ricnet.load(model)
-    whole, entry = model.read_bytes(), read(config)
-    model.write_bytes(whole[: len(whole) // 2])
-    with refusal(model, "damaged"):
-        ricnet.load(run)
-    model.unlink()
-    with refusal("no trained model"):
-        ricnet.load(run)
-    model.write_bytes(whole)
-    entry["config"]["network"]["width"] = 0.5
-    for text, named in ((json.dumps(entry), "does not fit"), ("{", "cannot be read")):
-        config.write_text(text)
-        with refusal(run, named):
-            ricnet.load(run)
+    if file is not None:
+        damage(run / file)
+    with refusal(tmp_path / place, named):
+        ricnet.load(tmp_path / place)
 
 
 IMAGE = (1, 8, 8)

@@ -4,7 +4,7 @@ import json
 import pickle
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from huggingface_hub import constants, file_download
 
 import ricnet
 from made_runs import rewrite, without_manifest
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.apps.cli import main
 from ricnet.data.columns import Category, Columns, Number
 from ricnet.errors import RicnetError
@@ -29,6 +29,7 @@ from ricnet.report.runs import read_run
 # The library uploads in a way its own HTTP client has come to dislike.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
+WEIGHTS = "model.safetensors"
 REPO = "ada/digits"
 SHARED = {"README.md", "config.json", "evaluation.json", "metrics.jsonl", "model.safetensors", "reliability.png"}
 SHARED |= {"calibration.json", "halting.json", "manifest.json"}
@@ -183,11 +184,12 @@ def test_a_private_model_and_pushing_need_the_token(
     assert ricnet.load(REPO).class_names == model.class_names
 
 
-def test_errors_name_a_missing_repository_or_revision(published: Hub) -> None:
-    with refusal("bob/cats"):
-        ricnet.load("bob/cats")
-    with refusal(REPO, "v9"):
-        ricnet.load(f"{REPO}@v9")
+@pytest.mark.parametrize(
+    ("name", "named"), cases({"repository": ("bob/cats", "bob/cats"), "revision": (f"{REPO}@v9", (REPO, "v9"))})
+)
+def test_a_missing_repository_or_revision_is_named(published: Hub, name: str, named: Any) -> None:
+    with refusal(named):
+        ricnet.load(name)
     assert ricnet.load(f"{REPO}@{published.sha(REPO)}").class_names[0] == "0"
 
 
@@ -220,20 +222,21 @@ def test_an_interrupted_download_is_resumed_and_a_failed_one_can_be_repeated(
         ricnet.load("bob/cats")
 
 
-def test_errors_of_broken_files_name_them(published: Hub) -> None:
-    files = published.models[REPO]
-    whole = dict(files)
-    weights = "model.safetensors"
-    for broken, named in (
-        (whole | {weights: whole[weights][:-100]}, weights),
-        ({name: content for name, content in whole.items() if name != weights}, weights),
-        (whole | {"config.json": b'{"architectures": ["BertModel"]}'}, "config"),
-        ({}, "config.json"),
-    ):
-        files.clear()
-        files |= broken
-        with refusal(named):
-            ricnet.load(REPO)
+@pytest.mark.parametrize(
+    ("change", "named"),
+    cases(
+        {
+            "weights cut off": (lambda files: files.update({WEIGHTS: files[WEIGHTS][:-100]}), WEIGHTS),
+            "weights missing": (lambda files: files.pop(WEIGHTS), WEIGHTS),
+            "another network": (lambda files: files.update({"config.json": b'{"architectures": ["Bert"]}'}), "config"),
+            "no files": (lambda files: files.clear(), "config.json"),
+        }
+    ),
+)
+def test_broken_files_are_named(published: Hub, change: Callable[[dict[str, bytes]], object], named: str) -> None:
+    change(published.models[REPO])
+    with refusal(named):
+        ricnet.load(REPO)
 
 
 class Bomb:

@@ -1,7 +1,9 @@
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from nets.checkpoints import PROCESSOR, require_timm, save_checkpoint
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.checkpoints import architecture_from_json
 from ricnet.nets.encoders import EncoderOptions, build_encoder
@@ -106,19 +108,23 @@ def test_a_frozen_one_takes_no_gradient_and_its_features_are_normalised(resnet: 
     torch.testing.assert_close(normal.mean(0), torch.zeros(12), atol=1e-4, rtol=0)
 
 
-def test_timm_needs_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
-    with refusal("pip install 'ricnet[timm]'"):
-        read_timm("resnet18", tmp_path / "weights.safetensors")
-
-
-def test_a_timm_that_cannot_be_imported_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As with a torchvision that was built for another torch."""
+@pytest.mark.parametrize(
+    ("find", "named"),
+    cases(
+        {
+            "not installed": (lambda name: None, "pip install 'ricnet[timm]'"),
+            "for another torch": (lambda name: name, ("timm", "torchvision::nms does not exist", "install")),
+        }
+    ),
+)
+def test_a_timm_that_cannot_be_imported_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, find: Callable[[str], str | None], named: Any
+) -> None:
     (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "timm", raising=False)
-    monkeypatch.setattr("ricnet.errors.find_spec", lambda name: name)
-    with refusal("timm", "torchvision::nms does not exist", "install"):
+    monkeypatch.setattr("ricnet.errors.find_spec", find)
+    with refusal(named):
         read_timm("resnet18", tmp_path / "weights.safetensors")
 
 

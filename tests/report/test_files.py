@@ -1,4 +1,5 @@
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,18 @@ from archive_results import to_columns
 from made_runs import rewrite, rewrite_arrays
 from refusals import refusal
 from ricnet.report.files import is_measure, is_setting, is_share, to_rows
-from ricnet.report.runs import read_run
+from ricnet.report.runs import RunGroup, RunRecord, read_run
 
 MakeRun = Callable[..., Path]
 
 
+@pytest.mark.parametrize("content", [b"{", b"[1, 2]", b"\xff\xfe\x00", b"{}"])
 @pytest.mark.parametrize("name", ["config.json", "evaluation.json", "metrics.jsonl", "examples.npz"])
-def test_broken_files_are_named(make_run: MakeRun, name: str) -> None:
-    path = make_run()
-    for content in (b"{", b"[1, 2]", b"\xff\xfe\x00", b"{}"):
-        (path / name).write_bytes(content)
-        with refusal(name):
-            read_run(path)
+def test_broken_files_are_named(systems: list[RunGroup], tmp_path: Path, name: str, content: bytes) -> None:
+    path = shutil.copytree(systems[0].first.path, tmp_path / "run")
+    (path / name).write_bytes(content)
+    with refusal(name):
+        read_run(path)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +35,8 @@ def test_broken_files_are_named(make_run: MakeRun, name: str) -> None:
         {"log_beliefs": np.full((20, 15, 2), -0.7, dtype=np.float32)},
     ],
 )
-def test_examples_that_cannot_be_are_refused(make_run: MakeRun, change: dict[str, np.ndarray]) -> None:
-    path = make_run()
+def test_examples_that_cannot_be_are_refused(ric: RunRecord, tmp_path: Path, change: dict[str, np.ndarray]) -> None:
+    path = shutil.copytree(ric.path, tmp_path / "run")
     assert len(read_run(path).examples.labels) == 15
     rewrite_arrays(path / "examples.npz", **change)
     with refusal("examples.npz"):
