@@ -138,11 +138,14 @@ def ric(systems: "list[RunGroup]") -> "RunRecord":
 
 @pytest.fixture(scope="session")
 def digits_run(made_once: "MadeOnce") -> Path:
-    """A small run, trained; tests read it and leave it alone."""
+    """A small run, trained, without a page; tests read it and leave it alone."""
+    from made_runs import draw_no_pages
     from ricnet.apps.cli import main
 
     tiny = ["--epochs", "2", "--width", "0.1", "--horizon", "4", "--device", "cpu"]
-    return made_once("digits", lambda folder: main(["train", "--out", str(folder / "digits"), *tiny])) / "digits"
+    with pytest.MonkeyPatch.context() as patch:
+        draw_no_pages(patch)
+        return made_once("digits", lambda folder: main(["train", "--out", str(folder / "digits"), *tiny])) / "digits"
 
 
 @pytest.fixture(scope="session")

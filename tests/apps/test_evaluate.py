@@ -10,6 +10,7 @@ from PIL import Image
 
 import ricnet
 from made_runs import rewrite, without_manifest
+from refusals import cases
 from ricnet.data import columns_from_json
 from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
@@ -68,24 +69,37 @@ def test_classes_and_confusions_are_named(digits_run: Path, evaluate: Any) -> No
         assert entry["answers"] == {str(j): int(n) for j, n in enumerate(np.bincount(answers[mine])) if n}
 
 
-def test_data_that_cannot_be_evaluated_is_refused(
-    table_run: Path, digits_run: Path, image_folder: Path, tmp_path: Path, run_ric: RunRic, refused: Refused
-) -> None:
-    """A threshold of a method without a value; data of another shape or kind, refused before it is read."""
+def test_a_threshold_of_a_method_without_a_value_is_refused(tmp_path: Path, run_ric: RunRic, refused: Refused) -> None:
     run_ric("train", "--out", tmp_path / "sl", *SHORT)
     refused("--halt-threshold", "evaluate", tmp_path / "sl", "--halt-threshold", "1")
+
+
+def test_data_of_another_shape_or_without_a_name_is_refused(
+    table_run: Path, digits_run: Path, image_folder: Path, refused: Refused
+) -> None:
     refused("(3, 8, 8)", "evaluate", digits_run, "--data", image_folder)
     refused("empty", "evaluate", table_run, "--data", "")
     refused("class", "train", table_run.parent / "my.csv")
+
+
+@pytest.mark.parametrize(
+    ("run", "data", "names"),
+    cases(
+        {
+            "images for a table": ("table_run", "{images}", ("holds images", ".csv")),
+            "a data set of images for a table": ("table_run", "cifar10", "cifar10 holds images"),
+            "a table for images": ("digits_run", "other.csv", ("is a table", "images")),
+            "an address": ("digits_run", "https://example.org/my.csv", "URL"),
+        }
+    ),
+)
+def test_data_of_another_kind_is_refused_before_it_is_read(
+    run: str, data: str, names: object, image_folder: Path, refused: Refused, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(run)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("ricnet.apps.commands.evaluate.load_data", None)
-        for run, data, names in (
-            (table_run, image_folder, ("holds images", ".csv")),
-            (table_run, "cifar10", "cifar10 holds images"),
-            (digits_run, table_run.parent / "other.csv", ("is a table", "images")),
-            (digits_run, "https://example.org/my.csv", "URL"),
-        ):
-            refused(names, "evaluate", run, "--data", data)
+        refused(names, "evaluate", path, "--data", data.format(images=image_folder))
 
 
 def test_other_photographs_are_evaluated_at_the_size_the_model_knows(

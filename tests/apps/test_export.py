@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 
 import ricnet
 from problems import MadeOnce
+from refusals import cases
 from ricnet.apps.commands import export as command
 from ricnet.apps.commands.decisions import adjust
 from ricnet.data import load as load_data
@@ -167,20 +168,25 @@ def test_the_consumer_says_how_it_is_used_and_what_it_cannot_read(tmp_path: Path
     assert done[2].stderr.startswith(f"{tmp_path}/table.onnx reads rows of 4 numbers, neither images nor texts")
 
 
-def test_wrong_flags(digits_run: Path, tmp_path: Path, refused: Refused) -> None:
-    old, file = tmp_path / "old.onnx", tmp_path / "file"
-    old.write_text("mine")
-    file.touch()
-    out = tmp_path / "model.onnx"
-    for names, *flags in (
-        (".onnx", "--out", tmp_path / "model.pt"),
-        ("--fixed-steps 0", "--out", out, "--fixed-steps", "0"),
-        ("--overwrite", "--out", old),
-        (file, "--out", file / "model.onnx"),
-    ):
-        refused(names, "export", digits_run, *flags)
-    assert old.read_text() == "mine"
-    assert not out.exists()
+@pytest.mark.parametrize(
+    ("out", "flags", "named"),
+    cases(
+        {
+            "another suffix": ("model.pt", (), ".onnx"),
+            "no step": ("model.onnx", ("--fixed-steps", "0"), "--fixed-steps 0"),
+            "a file that exists": ("old.onnx", (), "--overwrite"),
+            "a folder that is a file": ("file/model.onnx", (), "/file"),
+        }
+    ),
+)
+def test_wrong_flags(
+    out: str, flags: tuple[str, ...], named: str, digits_run: Path, tmp_path: Path, refused: Refused
+) -> None:
+    (tmp_path / "old.onnx").write_text("mine")
+    (tmp_path / "file").touch()
+    refused(named, "export", digits_run, "--out", tmp_path / out, *flags)
+    assert (tmp_path / "old.onnx").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "old.onnx"]
 
 
 def test_an_old_file_is_replaced_with_overwrite_and_the_encoding_is_named(

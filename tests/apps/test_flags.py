@@ -151,10 +151,12 @@ def test_a_preset_before_any_data_refuses_no_flag_by_its_own_choices(flags: list
     assert method["credit"] == "joint" if "--rollouts" not in flags else not method["label_baseline"]
 
 
-def test_a_value_out_of_range_is_refused_before_data_is_read(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("flag", "value"), [("--gamma", "2"), ("--horizon", "0"), ("--lr", "-1")])
+def test_a_value_out_of_range_is_refused_before_data_is_read(
+    flag: str, value: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ricnet.training.api.load_data", lambda *_, **__: pytest.fail("data was read"))
-    for flag, value in (("--gamma", "2"), ("--horizon", "0"), ("--lr", "-1")):
-        refused((flag, value), "train", flag, value)
+    refused((flag, value), "train", flag, value)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import ricnet
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 
@@ -100,14 +100,31 @@ def test_a_test_file_that_does_not_fit_is_one_sentence(
     refused(named, "train", table, "--test", path, "--out", tmp_path / "run", *SHORT)
 
 
-def test_conflicting_or_useless_settings_are_refused(table: Path, tmp_path: Path, refused: Refused) -> None:
-    test = write(made(30, seed=1), tmp_path / "test.csv")
-    refused(("--test", "--test-fraction"), "train", table, "--test", test, "--test-fraction", 0.2, *SHORT)
-    refused(("digits", "--test-fraction"), "train", "--test-fraction", 0.2)
-    refused(("digits", "is for tables"), "train", "--test", test)
-    refused(("--test-fraction 1.0", "below 1"), "train", table, "--test-fraction", 1, *SHORT)
-    refused(("nothing.csv does not exist",), "train", table, "--test", tmp_path / "nothing.csv", *SHORT)
-    refused(("is not a table",), "train", table, "--test", tmp_path, *SHORT)
+@pytest.mark.parametrize(
+    ("data", "given", "named"),
+    cases(
+        {
+            "a file and a share": ("table", "--test test.csv --test-fraction 0.2", ("--test", "--test-fraction")),
+            "a share of digits": ("digits", "--test-fraction 0.2", ("digits", "--test-fraction")),
+            "a file for digits": ("digits", "--test test.csv", ("digits", "is for tables")),
+            "all rows": ("table", "--test-fraction 1", ("--test-fraction 1.0", "below 1")),
+            "a missing file": ("table", "--test nothing.csv", "nothing.csv does not exist"),
+            "a folder": ("table", "--test .", "is not a table"),
+        }
+    ),
+)
+def test_conflicting_or_useless_settings_are_refused(
+    data: str,
+    given: str,
+    named: object,
+    table: Path,
+    tmp_path: Path,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(made(30, seed=1), tmp_path / "test.csv")
+    monkeypatch.chdir(tmp_path)
+    refused(named, "train", *(["digits"] if data == "digits" else [table, *SHORT]), *given.split())
 
 
 def test_another_share_may_be_held_out_of_anything_that_is_cut(tmp_path: Path, run_ric: RunRic) -> None:

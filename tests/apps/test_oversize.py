@@ -77,9 +77,14 @@ def test_onnx_server_and_card_say_so(run: Path) -> None:
     assert "central 52 × 52 pixels" in model_card(stored["config"], stored["data"], "me/dogs", None)
 
 
-def test_where_it_has_no_meaning_it_is_refused(refused: Refused, tmp_path: Path) -> None:
-    how = ("--out", tmp_path / "run", "--device", "cpu")
-    refused(("--oversize 1.25", "photographs", "leave it out"), "train", "digits", "--oversize", 1.25, *how)
-    refused(("--oversize", "from 1 to 4"), "train", "digits", "--oversize", 0.5, *how)
-    refused(("--crop-area", "at most 1"), "train", "digits", "--crop-area", 1.5, *how)
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("--oversize 1.25", ("--oversize 1.25", "photographs", "leave it out")),
+        ("--oversize 0.5", ("--oversize", "from 1 to 4")),
+        ("--crop-area 1.5", ("--crop-area", "at most 1")),
+    ],
+)
+def test_where_it_has_no_meaning_it_is_refused(given: str, named: object, refused: Refused, tmp_path: Path) -> None:
+    refused(named, "train", "digits", *given.split(), "--out", tmp_path / "run", "--device", "cpu")
     assert not (tmp_path / "run").exists()

@@ -16,7 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import ricnet
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.data.inputs import read_inputs
 
 from .conftest import TINY, Refused, RunRic
@@ -287,24 +287,28 @@ def test_rows_on_standard_input_in_another_order(
         refused("standard input", "predict", table_run, "-")
 
 
+@pytest.mark.parametrize(
+    ("run", "given", "names"),
+    cases(
+        {
+            "no image": ("digits_run", "2.png", "2.png"),
+            "a missing image": ("digits_run", "none.png", "none.png"),
+            "an empty folder": ("digits_run", "void", "void"),
+            "arrays of another shape": ("digits_run", "x.npz", "(1, 8, 8)"),
+            "a table for images": ("digits_run", "old.csv", ("old.csv", "images")),
+            "an image for a table": ("table_run", "0.png", ("0.png", "tables")),
+            "images for a table": ("table_run", "*.png", "tables"),
+            "a text as a number": ("table_run", "old.csv", ("line 2", "'height'", "'old'")),
+        }
+    ),
+)
 def test_inputs_of_another_kind_are_refused(
-    table_run: Path, digits_run: Path, broken: Path, tmp_path: Path, refused: Refused
+    run: str, given: str, names: object, broken: Path, refused: Refused, request: pytest.FixtureRequest
 ) -> None:
-    (tmp_path / "void").mkdir()
-    (tmp_path / "old.csv").write_text("height,colour\nold,red\n")
-    np.savez(tmp_path / "x.npz", x=np.zeros((2, 5)))
-    table = table_run.parent / "my.csv"
-    for run, given, names in (
-        (digits_run, broken / "2.png", "2.png"),
-        (digits_run, tmp_path / "none.png", "none.png"),
-        (digits_run, tmp_path / "void", "void"),
-        (digits_run, tmp_path / "x.npz", "(1, 8, 8)"),
-        (digits_run, table, ("my.csv", "images")),
-        (table_run, broken / "0.png", ("0.png", "tables")),
-        (table_run, broken / "*.png", "tables"),
-        (table_run, tmp_path / "old.csv", ("line 2", "'height'", "'old'")),
-    ):
-        refused(names, "predict", run, given)
+    (broken / "void").mkdir()
+    (broken / "old.csv").write_text("height,colour\nold,red\n")
+    np.savez(broken / "x.npz", x=np.zeros((2, 5)))
+    refused(names, "predict", request.getfixturevalue(run), broken / given)
 
 
 def test_features_from_npz(tmp_path: Path, run_ric: RunRic, refused: Refused) -> None:

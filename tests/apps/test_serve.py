@@ -63,23 +63,21 @@ def test_requests_in_progress_are_answered_at_shutdown(digits_run: Path) -> None
         assert process.wait(20) == 0
 
 
-def test_invalid_options_are_refused(digits_run: Path, refused: Refused) -> None:
-    for flag, value in (
-        ("--port", "70000"),
-        ("--host", "nowhere.invalid"),
-        ("--max-batch", "0"),
-        ("--allow-host", "http://x"),
-    ):
-        refused(f"{flag} {value}", "serve", digits_run, flag, value)
+@pytest.mark.parametrize("given", ["--port 70000", "--host nowhere.invalid", "--max-batch 0", "--allow-host http://x"])
+def test_invalid_options_are_refused(given: str, digits_run: Path, refused: Refused) -> None:
+    refused(given, "serve", digits_run, *given.split())
+
+
+def test_a_port_in_use_is_refused(digits_run: Path, refused: Refused) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused(f"--port {port}", "serve", digits_run, "--port", port)
 
 
-def test_a_missing_extra_is_named(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["serve pretrained:cifar10", "demo"])
+def test_a_missing_extra_is_named(command: str, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    for command in (["serve", "pretrained:cifar10"], ["demo"]):
-        refused("pip install 'ricnet[serve]'", *command)
+    refused("pip install 'ricnet[serve]'", *command.split())
 
 
 def test_the_demo_takes_the_pretrained_model_or_trains_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
