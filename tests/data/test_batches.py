@@ -412,7 +412,10 @@ def test_arrays_on_the_disk_are_those_in_memory_and_nothing_else_is_looked_at(
 @pytest.mark.parametrize(
     ("save", "value", "named"),
     cases(
-        {"compressed": (np.savez_compressed, 0, "numpy.savez"), "inf": (np.savez, np.inf, "inf in row 33, column 4")}
+        {
+            "compressed": (np.savez_compressed, 0, "numpy.savez_compressed"),
+            "inf": (np.savez, np.inf, "inf in row 33, column 4"),
+        }
     ),
 )
 def test_large_arrays_that_cannot_be_read_in_batches_are_refused(

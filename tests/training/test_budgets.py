@@ -1,6 +1,7 @@
 """Runs with exits: thresholds fitted on validation data, and other budgets of the trained model."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from problems import MadeOnce
+from made_runs import rewrite, without_manifest
+from problems import MadeOnce, read
 from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import RicnetError
@@ -228,17 +230,21 @@ def test_a_method_defines_how_it_applies_a_threshold(model: Classifier, monkeypa
     assert model.with_budget(1.0).method == replace(model.method, gamma=1 / (1 - threshold))
 
 
-def test_budgets_that_cannot_be_read_are_refused(dataset: Dataset, folder: RunFolder) -> None:
-    entry, listed = folder.halting.read_text(), folder.manifest.read_text()
-    folder.manifest.unlink()
-    try:
-        for wrong in ([1], [{"halt_threshold": 0.1}], [{**json.loads(entry)["budgets"][0], "nll": "low"}], 7):
-            folder.halting.write_text(json.dumps(json.loads(entry) | {"budgets": wrong}))
-            with refusal("halting.json", "budgets"):
-                load(folder.path)
-        folder.halting.write_text(json.dumps({k: v for k, v in json.loads(entry).items() if k != "budgets"}))
-        with refusal("budget", "train it again"):  # from a time when none were kept
-            load(folder.path).with_budget(0.5)
-    finally:
-        folder.halting.write_text(entry)
-        folder.manifest.write_text(listed)
+@pytest.fixture
+def copied(folder: RunFolder, tmp_path: Path) -> RunFolder:
+    return RunFolder(without_manifest(shutil.copytree(folder.path, tmp_path / "run")))
+
+
+@pytest.mark.parametrize("wrong", [[1], [{"halt_threshold": 0.1}], "a number as text", 7], ids=str)
+def test_budgets_that_cannot_be_read_are_refused(copied: RunFolder, wrong: object) -> None:
+    entry = read(copied.halting)
+    budgets = [{**entry["budgets"][0], "nll": "low"}] if wrong == "a number as text" else wrong
+    copied.halting.write_text(json.dumps(entry | {"budgets": budgets}))
+    with refusal("halting.json", "budgets"):
+        load(copied.path)
+
+
+def test_a_run_of_a_version_that_kept_no_budgets_is_refused(copied: RunFolder) -> None:
+    rewrite(copied.halting, lambda entry: entry.pop("budgets"))
+    with refusal("budget", "train it again"):
+        load(copied.path).with_budget(0.5)
