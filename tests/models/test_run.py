@@ -19,7 +19,7 @@ import torch
 
 from made_runs import without_manifest
 from problems import CPU, EachEpoch, assert_same_weights, configured
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.apps.cli import main
 from ricnet.data import Dataset
 from ricnet.errors import Interrupted, RicnetError
@@ -213,7 +213,7 @@ class Bomb:
         return os.mkdir, ("exploded",)
 
 
-@pytest.mark.parametrize("state", [Bomb(), {"model": Bomb()}, [1, 2]])
+@pytest.mark.parametrize("state", cases({"code": Bomb(), "code as weights": {"model": Bomb()}, "a list": [1, 2]}))
 def test_code_in_a_checkpoint_with_a_valid_checksum_is_not_executed(
     tmp_path: Path, state: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,12 +453,15 @@ def test_a_single_flipped_bit_is_refused(done: RunFolder) -> None:
         load(done.path)
 
 
-def test_every_command_refuses_damaged_weights(done: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", ["predict", "evaluate", "serve --port 0", "export --out model.onnx"])
+def test_every_command_refuses_damaged_weights(
+    done: RunFolder, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     flip(done.model, 8 * done.model.stat().st_size - 30)
-    for command in (["predict"], ["evaluate"], ["serve", "--port", "0"], ["export", "--out", "model.onnx"]):
-        with pytest.raises(SystemExit):
-            main([command[0], str(done.path), *command[1:]])
-        assert "model.safetensors was changed or damaged" in " ".join(capsys.readouterr().err.split())
+    name, *flags = command.split()
+    with pytest.raises(SystemExit):
+        main([name, str(done.path), *flags])
+    assert "model.safetensors was changed or damaged" in " ".join(capsys.readouterr().err.split())
 
 
 def test_missing_and_unlisted_files_are_refused(done: RunFolder) -> None:
@@ -472,10 +475,13 @@ def test_missing_and_unlisted_files_are_refused(done: RunFolder) -> None:
     done.manifest.write_text(json.dumps({"sha256": entry}))
     with refusal(done.halting, "not listed"):
         load(done.path)
-    for wrong in ([], {}, {"sha256": 3}, {"sha256": {"config.json": 1}}):
-        done.manifest.write_text(json.dumps(wrong))
-        with refusal(done.manifest):
-            load(done.path)
+
+
+@pytest.mark.parametrize("wrong", [[], {}, {"sha256": 3}, {"sha256": {"config.json": 1}}], ids=str)
+def test_a_damaged_manifest_is_refused(done: RunFolder, wrong: object) -> None:
+    done.manifest.write_text(json.dumps(wrong))
+    with refusal(done.manifest):
+        load(done.path)
 
 
 def test_a_run_without_a_manifest_is_loaded_with_one_note(done: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

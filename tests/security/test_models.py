@@ -112,12 +112,11 @@ def test_settings_that_ask_for_too_much(copy: Path, place: str, value: object, n
         ricnet.load(copy)
 
 
-def test_nested_brackets_and_endless_files(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "named"), [(10**6, "nested"), (1000, "larger than")])
+def test_nested_brackets_and_endless_files(copy: Path, limit: int, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (copy / "config.json").write_text("[" * 100_000)
-    with refusal(copy, "nested"):
-        ricnet.load(copy)
-    monkeypatch.setattr(io, "LARGEST_TEXT", 1000)
-    with refusal(copy, "larger than"):
+    monkeypatch.setattr(io, "LARGEST_TEXT", limit)
+    with refusal(copy, named):
         ricnet.load(copy)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from made_runs import without_manifest
 from problems import CPU, PARTS, MadeOnce, configured, read, read_lines
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.apps.commands.decisions import adjust
 from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
@@ -207,15 +207,28 @@ def test_server_file_and_shared_folder_stop_as_was_chosen(limited: Path, tmp_pat
     assert (network.steps, network.method.halt_threshold, network.temperature) == (3, -0.25, 1.5)
 
 
-def test_an_unfinished_run_is_uncalibrated_and_a_damaged_one_refused(limited: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    cases(
+        {
+            "a text as threshold": '{"halt_threshold": "low", "max_steps": 3}',
+            "no steps": '{"halt_threshold": 0.1, "max_steps": 0}',
+            "missing": None,
+        }
+    ),
+)
+def test_a_halting_rule_that_cannot_be_read_is_refused(limited: Path, content: str | None) -> None:
+    path = RunFolder(limited).halting
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with refusal(path):
+        load(limited)
+
+
+def test_an_unfinished_run_is_uncalibrated(limited: Path) -> None:
     folder = RunFolder(limited)
-    for content in ('{"halt_threshold": "low", "max_steps": 3}', '{"halt_threshold": 0.1, "max_steps": 0}', None):
-        if content:
-            folder.halting.write_text(content)
-        else:
-            folder.halting.unlink()
-        with refusal(folder.halting):
-            load(limited)
+    folder.halting.unlink()
     folder.calibration.unlink()
     folder.evaluation.unlink()
     model = load(limited)
