@@ -30,11 +30,14 @@ def test_the_nearest_name_is_found_ignoring_case() -> None:
     assert nearest("--noise", ["--lr", "--label-noise"]) == "--label-noise"
 
 
-def test_whole_number_refuses_bools_and_floats() -> None:
+def test_whole_numbers_of_any_library_are_read() -> None:
     assert [whole_number(number, "steps") for number in (3, np.int64(3), torch.tensor(3))] == [3, 3, 3]
-    for value in (2.5, 2.0, True, "3", None):
-        with refusal("steps", repr(value)):
-            whole_number(value, "steps")
+
+
+@pytest.mark.parametrize("value", [2.5, 2.0, True, "3", None], ids=repr)
+def test_what_is_no_whole_number_is_refused(value: object) -> None:
+    with refusal("steps", repr(value)):
+        whole_number(value, "steps")
 
 
 def test_few_names_are_all_shown_and_of_many_the_nearest() -> None:

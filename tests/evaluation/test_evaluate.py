@@ -152,13 +152,12 @@ def test_a_damaged_file_is_named(tmp_path: Path, changes: dict[str, np.ndarray |
     assert isinstance(caught.value.__cause__, TypeError if "test_colour" in changes else (ValueError, KeyError))
 
 
-def test_invalid_prediction_files_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"no archive"], ids=["missing", "empty", "no archive"])
+def test_invalid_prediction_files_are_refused(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "predictions.npz").write_bytes(content)
     with refusal(tmp_path, "predictions.npz"):
         read_predictions(tmp_path)
-    for content in (b"", b"no archive"):
-        (tmp_path / "predictions.npz").write_bytes(content)
-        with refusal("predictions.npz"):
-            read_predictions(tmp_path)
 
 
 CONFIDENCE = torch.tensor([[0.4, 0.6, 0.5, 0.9], [0.7, 0.8, 0.95, 0.95]], dtype=torch.float64)

@@ -101,11 +101,10 @@ def test_blocks_and_stages_of_a_resnet18():
     ] == [3, 2]
 
 
-def test_an_encoder_that_cannot_be_left_early_is_refused():
+@pytest.mark.parametrize("encoder", [nn.Linear(5, 4), nn.Sequential(nn.Linear(5, 4))], ids=["layer", "sequence of one"])
+def test_an_encoder_that_cannot_be_left_early_is_refused(encoder):
     with refusal("exits"):
-        divide(nn.Linear(5, 4), "stage")
-    with refusal("exits"):
-        divide(nn.Sequential(nn.Linear(5, 4)), "stage")
+        divide(encoder, "stage")
 
 
 def test_remaining_gain_by_hand():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from archive_results import to_columns
 from made_runs import rewrite, rewrite_arrays
-from refusals import refusal
+from refusals import cases, refusal
 from ricnet.report.files import is_measure, is_setting, is_share, to_rows
 from ricnet.report.runs import RunGroup, RunRecord, read_run
 
@@ -43,15 +43,26 @@ def test_examples_that_cannot_be_are_refused(ric: RunRecord, tmp_path: Path, cha
         read_run(path)
 
 
-def test_errors_name_missing_files_of_a_run(make_run: MakeRun, tmp_path: Path) -> None:
-    with refusal("nowhere"):
-        read_run(tmp_path / "nowhere")
-    path = make_run()
-    rewrite(path / "evaluation.json", lambda evaluation: evaluation["test"].pop("reliability"))
-    with refusal("evaluation.json", "test.reliability"):
-        read_run(path)
-    (path / "evaluation.json").unlink()
-    with refusal(f"ric train --out {path} --resume"):
+def without_reliability(path: Path) -> None:
+    rewrite(path, lambda evaluation: evaluation["test"].pop("reliability"))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    cases(
+        {
+            "no run": (lambda path: shutil.rmtree(path.parent), "run"),
+            "no reliability": (without_reliability, ("evaluation.json", "test.reliability")),
+            "unfinished": (Path.unlink, ("ric train --out ", "run --resume")),
+        }
+    ),
+)
+def test_missing_files_of_a_run_are_named(
+    ric: RunRecord, tmp_path: Path, change: Callable[[Path], object], named: Any
+) -> None:
+    path = shutil.copytree(ric.path, tmp_path / "run")
+    change(path / "evaluation.json")
+    with refusal(path, named):
         read_run(path)
 
 

@@ -89,12 +89,11 @@ def test_an_old_entry_by_hand(settings: dict[str, Any], expected: dict[str, Any]
     assert modern_method({"name": "supervised", **settings}) == {"name": "supervised", **settings}
 
 
-def test_invalid_archived_files_are_refused() -> None:
+@pytest.mark.parametrize(("change", "named"), [({"unheard_of": 1}, "unheard_of"), ({"gamma": "high"}, "method.gamma")])
+def test_invalid_archived_files_are_refused(change: dict[str, object], named: str) -> None:
     entry = read_json(ARCHIVED / "fast" / "config.json")["config"]
-    with refusal("old.json", "unheard_of"):
-        from_json(entry | {"method": entry["method"] | {"unheard_of": 1}}, "old.json")
-    with refusal("old.json", "method.gamma"):
-        from_json(entry | {"method": entry["method"] | {"gamma": "high"}}, "old.json")
+    with refusal("old.json", named):
+        from_json(entry | {"method": entry["method"] | change}, "old.json")
 
 
 def test_every_method_writes_only_settings_that_it_has() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from refusals import cases
 from ricnet.apps.cli import main
 from ricnet.apps.server.application import docs_html
 from ricnet.evaluation.costs import costs_of
@@ -143,25 +144,38 @@ def test_a_deadline_counts_from_the_end_of_the_body(client: httpx.Client, inputs
         assert len(said["beliefs"]) == 4
 
 
+def zip_bomb() -> bytes:
+    with io.BytesIO() as archive:
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.writestr("zeros", bytes(20_000_000))
+        return archive.getvalue()
+
+
+WHOLE = png(np.random.default_rng(0).integers(0, 255, (60, 60), dtype=np.uint8))
+UNREADABLE = {"half": WHOLE[: len(WHOLE) // 2], "a header": WHOLE[:20], "empty": b"", "GIF": b"GIF89a"}
+
+
+@pytest.mark.parametrize("content", cases(UNREADABLE | {"no pixels": png_that_claims(8, 8), "a bomb": zip_bomb()}))
+def test_files_that_cannot_be_read_are_named(client: httpx.Client, content: bytes) -> None:
+    assert "0.png is not a readable image" in refused(post(client, content), 422)
+
+
 def test_files_that_are_no_images(client: httpx.Client, inputs: torch.Tensor) -> None:
-    whole = png(np.random.default_rng(0).integers(0, 255, (60, 60), dtype=np.uint8))
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("zeros", bytes(20_000_000))
     swollen = png_that_claims(8, 8, zlib.compress(bytes(20_000_000), 9))
-    for content in (whole[: len(whole) // 2], whole[:20], archive.getvalue(), b"", b"GIF89a", png_that_claims(8, 8)):
-        assert "0.png is not a readable image" in refused(post(client, content), 422)
     assert post(client, swollen).status_code in (200, 422)  # what is beyond the header's pixels is never unpacked
     assert "%!PS" not in refused(post(client, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), 422)
     assert "no image; send at least one" in refused(client.post("/v1/predict", files={"trace": (None, "true")}), 422)
     assert refused(post(client, png(inputs[0, 0]), b"junk"), 422).startswith("1.png")
 
 
-def test_images_that_are_too_large(client: httpx.Client) -> None:
-    for width, height in ((50_000, 50_000), (2**31 - 1, 1), (12_000, 12_000), (1001, 1000)):
-        sentence = refused(post(client, png_that_claims(width, height)), 413)
-        assert "0.png is too large" in sentence
-        assert "at most 1 megapixels" in sentence
+@pytest.mark.parametrize("size", [(50_000, 50_000), (2**31 - 1, 1), (12_000, 12_000), (1001, 1000)], ids=str)
+def test_an_image_that_is_too_large(client: httpx.Client, size: tuple[int, int]) -> None:
+    sentence = refused(post(client, png_that_claims(*size)), 413)
+    assert "0.png is too large" in sentence
+    assert "at most 1 megapixels" in sentence
+
+
+def test_images_that_are_too_large_together(client: httpx.Client) -> None:
     half = png(np.zeros((800, 800), np.uint8))
     assert post(client, *[half] * 6).status_code == 200
     sentence = refused(post(client, *[half] * 7), 413)
@@ -180,13 +194,22 @@ def test_too_many_images(client: httpx.Client, inputs: torch.Tensor) -> None:
     )
 
 
-def test_bodies_of_the_wrong_kind(client: httpx.Client) -> None:
-    for kind in ("text/plain", "image/png", "application/x-www-form-urlencoded", "nonsense", ""):
-        response = client.post("/v1/predict", content=b"x=1", headers={"content-type": kind})
-        assert "multipart/form-data" in refused(response, 415)
-    assert "compressed" in refused(client.post("/v1/predict", content=b"x", headers={"content-encoding": "gzip"}), 415)
-    for kind in ("multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=x"):
-        refused(client.post("/v1/predict", content=b"--y\r\nnothing", headers={"content-type": kind}), 422)
+@pytest.mark.parametrize(
+    ("field", "kind", "status", "named"),
+    [
+        *(
+            ("content-type", kind, 415, "multipart/form-data")
+            for kind in ("text/plain", "image/png", "application/x-www-form-urlencoded", "nonsense", "")
+        ),
+        ("content-encoding", "gzip", 415, "compressed"),
+        ("content-type", "multipart/form-data", 422, ""),
+        ("content-type", "multipart/form-data; boundary=", 422, ""),
+        ("content-type", "multipart/form-data; boundary=x", 422, ""),
+    ],
+)
+def test_bodies_of_the_wrong_kind(client: httpx.Client, field: str, kind: str, status: int, named: str) -> None:
+    response = client.post("/v1/predict", content=b"--y\r\nnothing", headers={field: kind})
+    assert named in refused(response, status)
 
 
 def test_unknown_paths_are_404(client: httpx.Client) -> None:
