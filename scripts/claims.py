@@ -39,7 +39,8 @@ class Claim:
 
 def claims(groups: Sequence[RunGroup]) -> list[Claim]:
     """Sentences about the systems of one data set, tested together."""
-    groups = [group for group in groups if not group.first.chose]
+    chosen = ("calibration", "halt_rule")  # on validation data
+    groups = [group for group in groups if not any(group.first.config.get(name) == "auto" for name in chosen)]
     rivals = [group for group in groups if group.first.method == RIVAL]
     found = [_claim(group, rival) for group in groups for rival in rivals if group.first.method in CLAIMANTS]
     possible = [claim for claim in found if claim is not None]

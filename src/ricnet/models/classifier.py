@@ -162,8 +162,7 @@ class Classifier:
     @property
     def kind(self) -> Literal["image", "features", "tokens"]:
         """Kind of inputs."""
-        backbone = next((module for module in self.model.modules() if isinstance(module, Backbone)), None)
-        if backbone is not None and reads_tokens(backbone.reader):
+        if reads_tokens(backbone_of(self.model).reader):
             return "tokens"
         return "image" if len(self.input_shape) == 3 else "features"
 

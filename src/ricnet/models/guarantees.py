@@ -15,20 +15,9 @@ from torch import Tensor
 from ricnet.core.trajectory import Trajectory, halting_step
 from ricnet.data import Split
 from ricnet.errors import RicnetError, counted, setting
-from ricnet.evaluation import risk
+from ricnet.evaluation import conformal, risk
 from ricnet.evaluation.choices import NEVER, rule_words
-from ricnet.evaluation.conformal import (
-    LAC,
-    Ranked,
-    Score,
-    ScoreName,
-    SetRule,
-    choose_raps,
-    examples_needed,
-    fit_sets,
-    measure_sets,
-    rank_classes,
-)
+from ricnet.evaluation.conformal import Ranked, Score, ScoreName, SetRule, fit_sets
 from ricnet.evaluation.costs import Target, Weights, tune_weights
 from ricnet.evaluation.evaluate import pool_size, read_predictions
 from ricnet.evaluation.shift import Summary
@@ -73,7 +62,7 @@ class Calibration:
         truth, grids = labels.numpy(), []
         for log_beliefs in path.log_beliefs:
             beliefs = log_beliefs.double().softmax(-1).cpu().numpy()
-            true = rank_classes(beliefs).of(truth)
+            true = conformal.rank_classes(beliefs).of(truth)
             brier = (beliefs**2).sum(1) - 2 * true.probability + 1
             grids.append((*true, beliefs.argmax(1), beliefs.max(1), brier))
         stacked = [np.stack(grid) for grid in zip(*grids, strict=True)]
@@ -186,7 +175,7 @@ def _promises(classifier: "Classifier") -> dict[str, Any]:
     beliefs, labels = test.log_beliefs.double().softmax(-1).numpy(), test.labels.numpy()
     for level in exported_rules(classifier):
         rule = set_rule(classifier, float(level))
-        measured = asdict(measure_sets(rule.sets(beliefs, allow_empty=False), beliefs, labels))
+        measured = asdict(conformal.measure_sets(rule.sets(beliefs, allow_empty=False), beliefs, labels))
         entry["sets"].append({"coverage": float(level), "measured": measured})
     if _rule(classifier.method)[0] is None or len(found.rank) == 1:
         return entry
@@ -267,7 +256,7 @@ def score_named(classifier: "Classifier", name: ScoreName, coverage: float) -> S
     if classifier.folder is None:
         raise RicnetError(f"{setting('score', name)} needs the validation predictions of a run folder; choose aps.")
     held_out = read_predictions(classifier.folder, "val")
-    return choose_raps(held_out.log_beliefs.double().exp().numpy(), held_out.labels.numpy(), coverage)
+    return conformal.choose_raps(held_out.log_beliefs.double().exp().numpy(), held_out.labels.numpy(), coverage)
 
 
 def tuned_weights(classifier: "Classifier", target: Target) -> Weights:
@@ -289,7 +278,7 @@ def named_sets(
 def set_rule(
     classifier: "Classifier",
     coverage: float,
-    score: Score = LAC,
+    score: Score = conformal.LAC,
     per_class: bool = False,
     max_steps: int | None = None,
 ) -> SetRule:
@@ -312,7 +301,7 @@ def exported_rules(classifier: "Classifier", max_steps: int | None = None) -> di
         n = len(require_calibration(classifier, "this"))
     except RicnetError:
         return {}
-    levels = [level for level in LEVELS if n >= examples_needed(level)]
+    levels = [level for level in LEVELS if n >= conformal.examples_needed(level)]
     return {f"{level:g}": set_rule(classifier, level, max_steps=max_steps).to_json() for level in levels}
 
 

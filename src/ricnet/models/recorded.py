@@ -153,7 +153,9 @@ class Recordings:
         weights = (model, next(model.parameters()).data_ptr())
         parts = inputs.split(STAGE_LADDER[-1] if getattr(model, "costs", ()) else LADDER[-1])
         clocked = time_left is not None and len(parts) > 1  # parts would end at different steps
-        if clocked or weights in self._refused or not (on_gpu(inputs) and recordable(method, model)):
+        stepping = in_steps(method, model)  # draws of a method that samples have to follow the seed
+        recordable = getattr(method, "one_pass", False) if stepping is None else not stepping.draws
+        if clocked or weights in self._refused or not (on_gpu(inputs) and recordable):
             return method.refine(model, inputs, max_steps, halt, time_left)
         try:
             with torch.cuda.device_of(inputs):
@@ -177,12 +179,17 @@ class Recordings:
     ) -> Trajectory:
         stepping = in_steps(method, model)
         if stepping is not None and bool(getattr(model, "costs", ())):
-            stages = self._staged(weights, stepping, model, inputs)
-            return stages.refine(inputs, max_steps or stepping.horizon, halt, time_left)
+            key, size = (weights, stepping, inputs.dtype, inputs.shape[1:]), rung(len(inputs), STAGE_LADDER)
+            if key not in self._stages or size > self._stages[key].room:
+                self._stages[key] = RecordedStages(stepping, model, inputs, size)
+            return self._stages[key].refine(inputs, max_steps or stepping.horizon, halt, time_left)
         if isinstance(method, Iterative) and isinstance(model, RecurrentClassifier):
-            context = self._encode(weights, model.context, inputs)
-            steps = max_steps or method.horizon
-            return self._pool(weights, method, model, context, steps).refine(context, steps, halt, time_left)
+            context, steps = self._encode(weights, model.context, inputs), max_steps or method.horizon
+            pool, size = self._pools.get((weights, method)), rung(len(context))
+            if pool is None or size > pool.room or steps > pool.steps:  # to grow, everything is recorded again
+                room = (size, steps) if pool is None else (max(size, pool.room), max(steps, pool.steps))
+                self._pools[weights, method] = pool = RecordedPool(method, model, context, *room)
+            return pool.refine(context, steps, halt, time_left)
         log_beliefs = self._encode((weights, method), lambda batch: method.refine(model, batch).log_beliefs[0], inputs)
         return Trajectory(log_beliefs.unsqueeze(0), torch.ones_like(log_beliefs[:, 0], dtype=torch.int64))
 
@@ -192,39 +199,9 @@ class Recordings:
             self._networks[key] = RecordedNetwork(network, inputs)
         return encode(self._networks[key], inputs)
 
-    def _staged(
-        self, weights: object, method: InSteps[Any], model: nn.Module, inputs: Num[Tensor, "batch ..."]
-    ) -> "RecordedStages":
-        key, size = (weights, method, inputs.dtype, inputs.shape[1:]), rung(len(inputs), STAGE_LADDER)
-        if key not in self._stages or size > self._stages[key].room:
-            self._stages[key] = RecordedStages(method, model, inputs, size)
-        return self._stages[key]
-
-    def _pool(
-        self,
-        weights: object,
-        method: Iterative,
-        model: RecurrentClassifier,
-        context: Float[Tensor, "batch gates"],
-        steps: int,
-    ) -> "RecordedPool":
-        """A pool with room for the batch; if it has to grow, everything is recorded again."""
-        pool, size = self._pools.get((weights, method)), rung(len(context))
-        if pool is None or size > pool.room or steps > pool.steps:
-            if pool is not None:
-                size, steps = max(size, pool.room), max(steps, pool.steps)
-            self._pools[weights, method] = pool = RecordedPool(method, model, context, size, steps)
-        return pool
-
 
 def on_gpu(inputs: Num[Tensor, "batch ..."]) -> bool:
     return inputs.is_cuda and len(inputs) > 0
-
-
-def recordable(method: Inference, model: nn.Module) -> bool:
-    """False for a method that samples: its draws have to follow the seed."""
-    stepping = in_steps(method, model)
-    return getattr(method, "one_pass", False) if stepping is None else not stepping.draws
 
 
 class RecordedNetwork:
@@ -372,7 +349,7 @@ class RecordedStages:
         """Pool before each step; examples that continue come first."""
         pool = method.start(model, self.inputs[:1])._replace(heads=None)
         for time in range(len(model.costs)):
-            self.pools.append(_room(pool, size))
+            self.pools.append(pool.take(torch.zeros_like(self.rows)))  # `size` copies, in the same layout
             pool = method.advance(model, pool, time).pool
         self.ids = [self.rows.clone() for _ in self.pools]
         """Row of the batch of each example in these pools."""
@@ -437,11 +414,6 @@ class RecordedStages:
     def _conclude(self, size: int, steps: int, halt: bool) -> None:
         made = Steps(*(tensor[:steps, :size] for tensor in self.made))
         self.paths[size, steps, halt] = self.method.conclude(self.model, made, halt)
-
-
-def _room(pool: Pool, size: int) -> Pool:
-    """`size` copies of the one example in a pool, in the same layout."""
-    return pool.take(torch.zeros(size, dtype=torch.int64, device=pool.context.device))
 
 
 def _write_pool(kept: Pool, pool: Pool, rows: Int64[Tensor, "rows"]) -> None:

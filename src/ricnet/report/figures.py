@@ -41,30 +41,22 @@ INDIGO, OLIVE, WINE, BROWN = "#332288", "#8a8a1f", "#882255", "#6b4c2a"
 INK = "#24292f"
 FAINT = "#8b949e"
 
+TICKS = {"labelsize": 7, "color": FAINT, "labelcolor": INK, "major.width": 0.6, "major.size": 2.5}
 STYLE: Any = {
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in TICKS.items()},
     "font.family": "DejaVu Sans",  # part of matplotlib
     "font.size": 8,
     "axes.titlesize": 8.5,
     "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
     "legend.fontsize": 7,
     "legend.frameon": False,
     "text.color": INK,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
     "axes.prop_cycle": cycler(color=[BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE]),
     "lines.linewidth": 1.4,
     "hatch.linewidth": 0.5,

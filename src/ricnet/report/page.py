@@ -18,6 +18,7 @@ from ricnet.errors import RicnetError, counted, listing
 from ricnet.evaluation.choices import chosen_words
 from ricnet.io import MARK, TABLE, read_json, short, write_atomically, writing
 from ricnet.report import comparison as scores
+from ricnet.report import tables
 from ricnet.report.comparison import ACCURACY, ECE, NLL, SECONDS, STEPS, Comparison, interval_of, results
 from ricnet.report.examples import card, gallery, input_words
 from ricnet.report.figures import inline_svg
@@ -25,23 +26,7 @@ from ricnet.report.files import is_archive
 from ricnet.report.names import flatten
 from ricnet.report.pictures import Picture, mean_of, pictures, step_curves, with_examples
 from ricnet.report.runs import RunGroup, RunRecord, group_seeds, judged_words
-from ricnet.report.tables import (
-    MOST_CLASSES,
-    Confusion,
-    Grid,
-    cells,
-    class_grid,
-    confusion,
-    contrasts_caption,
-    contrasts_grid,
-    matrix_grid,
-    number,
-    pair_words,
-    percent,
-    references,
-    results_caption,
-    results_grid,
-)
+from ricnet.report.tables import Confusion, Grid, cells, number, percent
 
 HALTING = {
     "mean_steps": "Mean steps",
@@ -89,11 +74,11 @@ def render(groups: Sequence[RunGroup], drawn: Sequence[Picture]) -> str:
         lead=_lead(found) if len(runs) > 1 else "",
         facts=_facts(runs[0]),
         results={
-            "grid": results_grid(found),
-            "caption": results_caption(found),
-            "contrasts": contrasts_grid(found) if found.contrasts else None,
-            "contrasts_caption": contrasts_caption(found),
-            "reference": references(found),
+            "grid": tables.results_grid(found),
+            "caption": tables.results_caption(found),
+            "contrasts": tables.contrasts_grid(found) if found.contrasts else None,
+            "contrasts_caption": tables.contrasts_caption(found),
+            "reference": tables.references(found),
         },
         pictures=drawn,
         svg=lambda picture: inline_svg(picture.figure, picture.name, picture.alt),
@@ -185,20 +170,20 @@ def run_confusion(run: RunRecord) -> Confusion | None:
     fits = kept.log_beliefs.shape[1] == classes and len(kept.labels) and kept.labels.min() >= 0
     if not fits or kept.labels.max() >= classes:
         return None
-    return confusion(kept.labels.numpy(), kept.log_beliefs.argmax(1).numpy(), run.class_names)
+    return tables.confusion(kept.labels.numpy(), kept.log_beliefs.argmax(1).numpy(), run.class_names)
 
 
 def _mistakes(group: RunGroup, found: Confusion) -> dict[str, Any]:
-    run, classes, pairs = group.first, class_grid(found), []
+    run, classes, pairs = group.first, tables.class_grid(found), []
     for true, answer, count in found.pairs():
         kept = run.examples
         alike = [] if kept is None else np.flatnonzero((kept.labels == true) & (kept.answers == answer)).tolist()
-        pairs.append((pair_words(found, true, answer, count), [card(run, row) for row in alike[:PAIR_EXAMPLES]]))
+        pairs.append((tables.pair_words(found, true, answer, count), [card(run, row) for row in alike[:PAIR_EXAMPLES]]))
     return {
         "label": group.label,
         "aside": "",
         "pairs": pairs,
-        "matrix": matrix_grid(found) if len(found.names) <= MOST_CLASSES else None,
+        "matrix": tables.matrix_grid(found) if len(found.names) <= tables.MOST_CLASSES else None,
         "classes": classes,
         "left": len(found.names) - len(classes.rows),
     }
@@ -233,7 +218,7 @@ def _set_grids(entry: Mapping[str, Any]) -> dict[str, Grid]:
     by_class = zip(entry["classes"], measured["by_class"], strict=True)
     parts = [
         *(cells(f"up to {percent(top)} confidence", *_covered(*rest)) for top, *rest in measured["by_confidence"]),
-        *[cells(str(name), *_covered(*rest)) for name, rest in by_class][:MOST_CLASSES],
+        *[cells(str(name), *_covered(*rest)) for name, rest in by_class][: tables.MOST_CLASSES],
     ]
     return {"sets": Grid(titles, rows), "parts": Grid([f"Sets for {percent(middle['coverage'])}", *titles[1:]], parts)}
 
@@ -314,5 +299,5 @@ def _seeds_grid(group: RunGroup) -> Grid:
 
 def command(run: RunRecord) -> str:
     """The command that repeats the run."""
-    settings, name = (run.path, run.path.stem) if is_archive(run.path) else (run.path / "config.json", run.path.name)
-    return shlex.join(["ric", "train", "--config", str(settings), "--out", f"{name}-again"])
+    settings = run.path if is_archive(run.path) else run.path / "config.json"
+    return shlex.join(["ric", "train", "--config", str(settings), "--out", f"{run.name}-again"])

@@ -59,9 +59,9 @@ class RunRecord:
     """Epochs in which training collapsed; for a derived run, those of the trained run."""
 
     @property
-    def trained_as(self) -> str:
-        """Name of the trained run."""
-        return self.derived_from or (self.path.stem if is_archive(self.path) else self.path.name)
+    def name(self) -> str:
+        """Name of the run folder or of the archive."""
+        return self.path.stem if is_archive(self.path) else self.path.name
 
     @property
     def method(self) -> str:
@@ -81,12 +81,6 @@ class RunRecord:
         """Short name of the data with the share of flipped labels."""
         flipped = f", {100 * self.label_noise:.0f} % flipped" if self.label_noise else ""
         return shown_name(self.data_name) + flipped
-
-    @property
-    def test_label(self) -> str:
-        """Name of the test data, which may be a separate file."""
-        own = self.config.get("test")
-        return shown_name(str(own)) if own else self.data_label
 
     @property
     def data_title(self) -> str:
@@ -156,11 +150,6 @@ class RunRecord:
     def rule(self) -> dict[str, Any] | None:
         """Halting rule chosen on validation data, if any."""
         return (self.evaluation.get("fitted") or {}).get("halting")
-
-    @property
-    def chose(self) -> bool:
-        """Whether halting rule or temperature were chosen on validation data."""
-        return "auto" in (self.config.get("calibration"), self.config.get("halt_rule"))
 
     @property
     def raw(self) -> "RunRecord | None":
@@ -301,7 +290,7 @@ def _names(runs: Sequence[RunRecord]) -> list[str]:
     for method in {run.method for run in runs}:
         alike = [run for run in runs if run.method == method]
         if len(alike) > 1:
-            folders = [run.path.stem if is_archive(run.path) else run.path.name for run in alike]
+            folders = [run.name for run in alike]
             unique = folders if len(set(folders)) == len(folders) else [str(run.path) for run in alike]
             names = differences([_settings(run) for run in alike]) or unique
             labels |= {id(run): f"{method}, {name}" if name else method for run, name in zip(alike, names, strict=True)}
@@ -338,7 +327,7 @@ def untested_note(runs: Iterable[RunRecord]) -> str:
 
 def collapse_note(runs: Iterable[RunRecord]) -> str:
     """A sentence about collapsed trainings, each named once; else empty."""
-    found = {run.trained_as: collapse_summary(run.collapses) for run in runs if run.collapses}
+    found = {run.derived_from or run.name: collapse_summary(run.collapses) for run in runs if run.collapses}
     words = "; ".join(f"{short(name, TABLE)} ({what})" for name, what in found.items())
     return f"{MARK.strip()} Training collapsed: {words}." if found else ""
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ricnet.errors import listing
-from ricnet.io import MARK, TABLE, short
+from ricnet.io import MARK, TABLE, short, shown_name
 from ricnet.report.comparison import (
     ALPHA,
     BALANCED_ACCURACY,
@@ -243,7 +243,9 @@ def _test_sets(runs: Sequence[RunRecord]) -> str:
     for alike in by_task(runs):
         n, mean = alike[0].task.n, sum(run.test["accuracy"] for run in alike) / len(alike)
         error = f" (standard error of an accuracy: {100 * math.sqrt(mean * (1 - mean) / n):.2f} points)"
-        parts.append(f"{alike[0].test_label}, n = {n:,}{error if 0 < mean < 1 else ''}")
+        own = alike[0].config.get("test")  # a separate file
+        name = shown_name(str(own)) if own else alike[0].data_label
+        parts.append(f"{name}, n = {n:,}{error if 0 < mean < 1 else ''}")
     return f"{judged_words('Test set', runs)}: {'; '.join(parts)}."
 
 

@@ -9,7 +9,9 @@ import math
 import time
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -242,16 +244,17 @@ def _open_storage(storage: str) -> optuna.storages.RDBStorage:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # experimental since 2021
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=2)
-        for attempt in range(ATTEMPTS):
-            try:
-                return optuna.storages.RDBStorage(
-                    storage, heartbeat_interval=HEARTBEAT_SECONDS, heartbeat_stale_trial_callback=retry
-                )
-            except DBAPIError:  # another machine creates the same tables at the same time
-                if attempt == ATTEMPTS - 1:
-                    raise
-                time.sleep(1)
-    raise AssertionError("the last attempt returns or raises")
+        connect = partial(
+            optuna.storages.RDBStorage,
+            storage,
+            heartbeat_interval=HEARTBEAT_SECONDS,
+            heartbeat_stale_trial_callback=retry,
+        )
+        for _ in range(ATTEMPTS - 1):
+            with suppress(DBAPIError):  # another machine creates the same tables at the same time
+                return connect()
+            time.sleep(1)
+        return connect()
 
 
 def search(study: optuna.Study, sweep: Sweep, trials: int, console: Console) -> None:
