@@ -28,7 +28,7 @@ from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer
 
 ROWS = 6_144
-"""So many that the preset `fast` has its settings for large data sets."""
+"""Training rows: enough for the settings of the preset `fast` for large data sets."""
 
 Row = Mapping[str, str | int | float | None]
 Clock = Callable[[], float]

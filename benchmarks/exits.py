@@ -1,4 +1,4 @@
-"""How much of the compute that early exits save is saved in time.
+"""How much of the compute that early exits save is also saved in time.
 
     python benchmarks/exits.py [RUN] [--data-dir DIR] [--share 0.5] [--images 256] [--skip pytorch,onnx,server]
 
@@ -62,7 +62,7 @@ def share_of(classifier: Classifier, inputs: Tensor) -> float:
 
 
 def spending(classifier: Classifier, inputs: Tensor, share: float) -> Classifier:
-    """With the threshold whose mean share of compute is closest to `share`."""
+    """The classifier with the threshold whose mean share of compute is closest to `share`."""
     path = classifier.refine(inputs, halt=False)
     if path.values is None or not path.costs:
         raise SystemExit(
@@ -87,7 +87,7 @@ def stages_alone(early: Classifier, inputs: Tensor, device: torch.device) -> flo
     seen = [method.start(model, inputs).seen]
     for stage in range(len(model.backbone.stages)):
         looks[f"{stage}"] = record(partial(model.run_stage, stage, seen[stage]))
-        seen.append(model.run_stage(stage, seen[stage])[0])  # kept: a recording reads them
+        seen.append(model.run_stage(stage, seen[stage])[0])  # kept in memory, because the recording reads it
     times = torch.tensor([*take_turns(looks, device, TURNS).values()])
     leave = early.refine(inputs).halt_step
     enter = torch.tensor(

@@ -84,7 +84,7 @@ def along(axis: str, values: Sequence[int], device: torch.device, scale: Scale) 
 
 
 def as_supervised(point: Point) -> Point:
-    """The point of supervised learning, which has one step."""
+    """The point with one step and one roll-out, as in supervised learning."""
     return replace(point, steps=1, rollouts=1)
 
 

@@ -32,7 +32,7 @@ from ricnet.training.optimization import tensor_cores
 
 BATCHES = (1, 32, 1024)
 GPU_BATCH = 65_536
-"""So large that the time of a step depends on its rows and not on launching kernels."""
+"""Batch size at which the time of a step depends on its rows, not on launching kernels."""
 SINGLES = 32
 """Inputs per turn at batch 1, because inputs differ in their steps."""
 TURNS, TURNS_OF_LARGE = 9, 3

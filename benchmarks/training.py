@@ -60,7 +60,7 @@ TABLES = {
 }
 TABLE_METHODS = ("supervised", "ric-on-policy", "ric-closed-form", "ric")
 TABLE_TURNS, TABLE_UPDATES = 9, 10
-"""Turns, and updates per turn, so that one of them has diagnostics."""
+"""Turns, and updates per turn; one update of each turn computes diagnostics."""
 
 
 class Candidate(NamedTuple):
@@ -133,7 +133,7 @@ def table_trainer(table: str, method: str, device: torch.device) -> Trainer:
 
 
 def recipe(trainer: Trainer) -> dict[str, int | float]:
-    """What the cost depends on."""
+    """Settings that determine the cost of an update."""
     steps, rollouts = (getattr(trainer.config.method, name, 1) for name in ("horizon", "rollouts"))
     return {"batch": trainer.batch_size, "width": trainer.config.network.width, "T": steps, "roll-outs": rollouts}
 

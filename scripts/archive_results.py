@@ -77,7 +77,7 @@ def _kept_scores(kept: object, path: Path) -> Float[np.ndarray, "n"] | None:
     except ValueError:  # lists of different lengths
         numbers = np.array([])
     if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iuf" or not np.isfinite(numbers).all():
-        raise RicnetError(f"{path} has log_scores that are no numbers: archive the run again.")
+        raise RicnetError(f"{path} has log_scores that are not numbers: archive the run again.")
     return UNIT * numbers.astype(np.float64)
 
 
@@ -115,8 +115,8 @@ def _checked(run: RunRecord, kept: Float[np.ndarray, "n"]) -> Float[np.ndarray, 
 
 
 def _curves(run: RunRecord) -> list[dict[str, Any]]:
-    """The epochs that a figure can show, the selected one among them; none for a run that was not trained. Not every
-    epoch may have been measured on all data (`--measure-every`), and those that were are chosen from by themselves."""
+    """The epochs that a figure can show, the selected one among them; none for a run that was not trained. With
+    `--measure-every` only some epochs were measured on all data; these are thinned separately."""
     if run.derived_from is not None or not run.metrics:
         return []
     clock, selected = run.clock, run.evaluation.get("selected_epoch")

@@ -49,7 +49,7 @@ def claims(groups: Sequence[RunGroup]) -> list[Claim]:
 
 
 def sentences(groups: Sequence[RunGroup]) -> list[str]:
-    """Differences that are shown on one data set, and those that are not."""
+    """A sentence for each difference on one data set, shown or not."""
     found = claims(groups)
     if any(group.first.method in CLAIMANTS for group in groups) and not found:
         return [f"Nothing is claimed of RIC here: there are no runs of {RIVAL} with the same seeds to hold it against."]

@@ -104,7 +104,7 @@ def folds(rows: int) -> int:
 
 
 def measure(name: str, x: pd.DataFrame, y: np.ndarray) -> dict[str, Scores]:
-    """Scores of an estimator; of ours also without the temperature and halting rule chosen after training."""
+    """Scores of an estimator; for ours also without the temperature and halting rule chosen after training."""
     found: dict[str, Scores] = {}
     for seed, (train, test) in enumerate(StratifiedKFold(folds(len(x)), shuffle=True, random_state=0).split(x, y)):
         began = time.process_time()
@@ -138,7 +138,7 @@ def scored(beliefs: np.ndarray, labels: np.ndarray, classes: np.ndarray) -> dict
 def interval(values: list[float]) -> float:
     """Half the 95 % interval of the mean, by the corrected resampled t (Nadeau and Bengio 2003).
 
-    Training sets overlap, so that folds are no independent samples: the variance of the mean is not s²/n but
+    Training sets overlap, so folds are not independent samples: the variance of the mean is not s²/n but
     s²·(1/n + n_test/n_train), with 5 folds s²·(1/5 + 1/4).
     """
     variance = np.var(values, ddof=1) * (1 / len(values) + 1 / (len(values) - 1))

@@ -52,7 +52,7 @@ def draw_all(name: str, out: Path) -> list[Path]:
     run, model = read_run(locate(name)), load(name)
     examples = run.examples
     if not isinstance(model.method, RIC) or examples is None or examples.inputs.ndim != 4:
-        raise RicnetError(f"{name} is no run of RIC with examples that are images: give one, such as digits.")
+        raise RicnetError(f"{name} is not a run of RIC with images as examples: give one, such as a run on digits.")
     out.mkdir(parents=True, exist_ok=True)
     return [_save(out / f"concepts-{name}.png", draw) for name, draw in _pictures(run, examples, model).items()]
 

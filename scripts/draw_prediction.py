@@ -38,7 +38,7 @@ def main() -> None:
 def refined(run: RunRecord) -> Examples:
     """Refine the stored images with the model."""
     if run.examples is None or run.examples.inputs.ndim != 4:
-        raise RicnetError(f"{run.path} holds no examples that are images: train on images, or draw another run.")
+        raise RicnetError(f"{run.path} holds no images as examples: train on images, or give another run.")
     path = load(run.path).refine(run.examples.inputs, halt=False)
     values = None if path.values is None else path.values.numpy()
     beliefs, halt = path.log_beliefs.numpy(), path.halt_step.numpy()

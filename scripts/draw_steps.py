@@ -57,7 +57,7 @@ def draw_folder(folder: Path) -> None:
 
 
 def measured(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """On test data, mean and half-width of the 95 % Student-t interval over seeds, by step; halting as shares."""
+    """Test scores and shares of halting answers by step: mean and half-width of the 95 % Student-t interval."""
     steps = range(1, len(runs[0].test["per_step"]) + 1)
     curves = [_row(name, step, runs, lambda run: run.test["per_step"]) for name in CURVES for step in steps]
     halts = [

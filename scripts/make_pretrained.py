@@ -30,17 +30,16 @@ COPIED = ("config.json", "evaluation.json", "examples.npz", "calibration.json", 
 KEPT = ("epoch", "update", "seconds", "images_per_second", "val")
 """Parts of a line of metrics.jsonl that the report draws."""
 LIMITS = """\
-- It knows {count} kinds of things and nothing else. Whatever it is shown, it answers with one of them, and it can be
-  sure of it: a confidence says how the {count} compare, not whether any of them is there.
-- It sees {shape} pixels. Larger images are cut to that shape and shrunk to that size first.
-- Its confidence was measured on test images drawn like its training images. On anything else (drawings, other cameras,
-  blur, noise, images made to mislead it) expect it to be wrong more often than it says.
-- It is a demonstration and a baseline. Decide nothing about people by it, and nothing that can do harm when it is
-  wrong."""
+- It knows {count} classes and always answers with one of them, possibly with high confidence: confidence compares the
+  {count} classes and does not say whether any of them is present.
+- It reads {shape} pixels. Larger images are cropped and resized to that size.
+- Its calibration was measured on test images like its training images. On other images (drawings, other cameras, blur,
+  noise, adversarial images) expect overconfidence.
+- It is a demonstration and a baseline. Do not use it for decisions about people, or where a wrong answer does harm."""
 DATA_LIMITS = {
     "cifar10": """\
-- Of CIFAR-10's test images about 3 % have a near-duplicate among the training images (Barz and Denzler, 2020), so every
-  accuracy on it is a little too high, this one included."""
+- About 3 % of the test images of CIFAR-10 have a near-duplicate among its training images (Barz and Denzler, 2020), so
+  accuracies on CIFAR-10 are slightly too high."""
 }
 
 

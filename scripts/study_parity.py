@@ -41,7 +41,7 @@ STEPS, SIZE, BATCH, RATE, CLIP = 10, 128, 64, 2e-3, 1.0
 TESTED = 1000
 """Vectors for each number of non-zero entries."""
 KNOWN = Facts(rows=50_000, classes=2, side=32)
-"""What the settings of RIC in `fast` are asked for: many rows, two classes."""
+"""Data for which the preset `fast` chooses the settings of RIC: many rows, two classes."""
 SYSTEMS: dict[str, Method[Any]] = {
     "RIC, Algorithm 1": replace(preset("fast", "ric", KNOWN).method, horizon=STEPS),
     "RIC, on-policy": replace(preset("fast", "ric-on-policy", KNOWN).method, horizon=STEPS),
@@ -50,7 +50,7 @@ SYSTEMS: dict[str, Method[Any]] = {
     "Anytime": Anytime(horizon=STEPS),
     "SL": Anytime(horizon=1),
 }
-"""ACT pays as little for a step as in its paper's experiment; at RIC's −ln γ = .223 it would take one or two."""
+"""The ponder cost of ACT is that of its paper's experiment; with RIC's −ln γ = 0.223 it would take one or two steps."""
 
 
 def main() -> None:

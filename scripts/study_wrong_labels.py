@@ -81,7 +81,7 @@ def measure(make: Callable[[int], BaseEstimator], x: pd.DataFrame, y: Labels, sh
 
 
 def flipped(y: Labels, share: float, seed: int) -> Labels:
-    """Labels of which each is replaced by another class, all equally likely, with probability `share`."""
+    """The labels, each replaced with probability `share` by another class; all other classes are equally likely."""
     rng, classes = np.random.default_rng(seed), len(np.unique(y))
     return np.where(rng.random(len(y)) < share, (y + rng.integers(1, classes, len(y))) % classes, y)
 

@@ -155,8 +155,8 @@ def difference(
 
 
 def over_examples(metric: Metric, pairs: Sequence[tuple[RunRecord, RunRecord]]) -> str:
-    """Of a single seed, the interval over test examples: paired for NLL, of which they are kept; of accuracies as if
-    the two had seen different ones, which is wider."""
+    """For a single seed, the interval over test examples: paired for NLL, which is stored per example; for accuracy
+    as if the two systems had different test examples, which is wider."""
     if len(pairs) > 1 or metric not in (ACCURACY, NLL):
         return ""
     ours, theirs = pairs[0]
@@ -199,7 +199,7 @@ def refinement(results: Path, pairing: Pairing) -> str:
 
 def early_peak(results: Path, pairings: Sequence[Pairing]) -> str:
     """Figure 3: accuracy ahead of confidence by more than .3 in the first quarter, by less than a quarter of that at
-    the end. Seen in all seeds or in none decides."""
+    the end. Decided only if it is seen in all seeds or in none."""
     parts = []
     for pairing in pairings:
         runs = pairing.runs(results)
@@ -244,7 +244,7 @@ def equal_training(ours: RunRecord, theirs: RunRecord) -> float:
 
 
 def generalizes(results: Path, pairing: Pairing, seeds: tuple[int, int] | None = None) -> str:
-    """`seeds` are those of RIC and of SL where they differ."""
+    """`seeds` are those of RIC and of SL, if they differ."""
     pairs = pairing.pairs(results)
     if seeds is not None:
         names = (pairing.ours.format(seeds[0]), pairing.theirs.format(seeds[1]))
@@ -267,8 +267,8 @@ def measured_training(run: RunRecord) -> bool:
 def ablation(
     results: Path, quantity: str, metric: Metric, variant: Pairing, direction: int, statistic: Statistic | None = None
 ) -> str:
-    """Figure 9 from runs of Algorithm 1 by the paper's schedule where there are any; else what there is with short
-    rounds, which decides nothing."""
+    """Figure 9 from runs of Algorithm 1 by the paper's schedule if there are any; else from runs with short rounds,
+    which are not decided."""
     if variant.pairs(results):
         return difference(results, metric, direction, [variant], statistic)
     with (results / "small" / "fig9.csv").open(encoding="utf-8") as file:
@@ -422,7 +422,7 @@ def summary(results: Path) -> str:
 
 
 def table(titles: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    """Markdown. What is written here has marks of its own, so that nothing is escaped."""
+    """The table in Markdown; its cells contain Markdown, so nothing is escaped."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *body))
 
 

@@ -214,7 +214,7 @@ def tables_with_wrong_labels(results: Path) -> str:
 
 
 def _cases(study: Mapping[str, Any]) -> Cells:
-    """By what stands before the seed in their names, for example "1000 rows, 0.1 wrong, seed 0"."""
+    """Grouped by the part of the name before the seed, for example "1000 rows, 0.1 wrong, seed 0"."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for name, scores in study.items():
         rows, wrong, _ = name.split(", ")
@@ -447,7 +447,7 @@ def guaranteed_exits(results: Path) -> str:
 
 
 def _worst(rows: Sequence[Mapping[str, float]], key: str) -> str:
-    """Violations of the seed that has most."""
+    """Largest share of violations of a seed."""
     return f"{100 * max(row[key] for row in rows):.1f}"
 
 

@@ -57,7 +57,7 @@ ORDER = (
     *(algorithm + readout for algorithm in ALGORITHMS for readout in ("", ", readout mu", ", readout implied")),
     *("SL", "SL, confidence cap", "Anytime", "ACT", "PonderNet"),
 )
-"""Order of systems in a table, each before itself with a temperature; others follow by name."""
+"""Order of systems in a table, each followed by itself with a temperature; others follow by name."""
 IN_SHORT = (ACCURACY, ECE, NLL, STEPS)
 COLUMNS = (*IN_SHORT, CELLS, BRIER, TRAIN_ACCURACY)
 ROOT = Path(__file__).parents[1]

@@ -58,7 +58,7 @@ RUN = (
         "baselines",
     ),
 )
-"""Of `Config`; its other fields are parts with tables of their own, or say where the settings came from."""
+"""Fields of `Config` to list; the others are parts with their own tables, or record where the settings came from."""
 
 
 def main() -> None:

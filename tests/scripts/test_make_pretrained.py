@@ -23,7 +23,7 @@ def test_the_card_says_what_was_measured_and_done(make_run: Callable[..., Path])
         "of epoch 31, chosen on validation data. 61 seconds of training on a CPU",
         "2.5 MB",
         "1,212 to train on, 135 to choose the epoch, 300 to test",
-        "Decide nothing about people by it",
+        "Do not use it for decisions about people",
         "near-duplicate",
     ):
         assert said in text
