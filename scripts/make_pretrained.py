@@ -112,7 +112,7 @@ def check_answers(run: Path, made: Path, record: RunRecord) -> None:
         raise RicnetError(f"half precision changes the answer to example {rows} of {run}: ship another run.")
     steps = int((before.halt_step != after.halt_step).sum())
     largest = float((before.final.exp() - after.final.exp()).abs().max())
-    print(f"{len(changed)} examples: no answer differs, {steps} numbers of steps do, beliefs by {largest:.1e} at most")
+    print(f"{len(changed)} examples: equal answers, {steps} with other steps, beliefs differ by {largest:.1e} at most")
 
 
 def card(run: RunRecord, name: str) -> str:

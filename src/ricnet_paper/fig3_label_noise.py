@@ -1,7 +1,7 @@
 """Figure 3: ECE and confidence during training with clean, aggregate and worst labels, on the clean test set.
 
-An untrained classifier is calibrated without any merit, so that the lowest ECE is searched among epochs with at least
-half of the best accuracy.
+A classifier that has learned nothing can be well calibrated, so the lowest ECE is taken among epochs with at least half
+of the best accuracy.
 """
 
 from collections.abc import Sequence

@@ -116,7 +116,7 @@ def _rule(method: Method[Any]) -> tuple[float | None, int | None]:
     if method.halts_by_value:
         return float(getattr(method, "halt_threshold", 0.0)), most
     sure = getattr(method, "confidence_threshold", None)
-    if method.takes_budget:  # by confidence: it halts at its threshold, `halting_step` only below
+    if method.takes_budget:  # by confidence: halts at the threshold too, but `halting_step` only below it
         return (NEVER if sure is None else math.nextafter(1 - sure, math.inf)), most
     return None, most
 

@@ -96,7 +96,7 @@ def _refuse_if_taken(target: RunFolder, run: RunFolder | None) -> None:
     if any(file.exists() for file in (target.state, target.predictions, target.examples, target.report)):
         raise RicnetError(f"{target.path} holds a run of ric train; choose another folder to save to.")
     if (target.path / "README.md").exists() and not target.config.exists():
-        raise RicnetError(f"{target.path} holds a README.md that is not ours; choose an empty or a new folder.")
+        raise RicnetError(f"{target.path} holds a README.md that ricnet did not write; choose a new folder.")
 
 
 def _shared_config(model: Classifier, rule: dict[str, Any]) -> Config:

@@ -48,7 +48,7 @@ def load(run: str | Path, device: str = "cpu", encoder: nn.Module | None = None)
     input_shape, class_names = _read_kind(entry.get("data"), path)
     columns = columns_from_json(entry["data"]["columns"], str(path)) if "columns" in entry["data"] else None
     if columns is not None and (columns.width,) != input_shape:
-        raise RicnetError(f"{path}: its columns do not fit its input shape; restore it or train again.")
+        raise RicnetError(f"{path}: its columns do not fit its input shape; restore the file or train again.")
     if config.network.encoder == "custom" and encoder is None:
         raise RicnetError(f"{folder.path} was trained with your own encoder; pass the module: load(run, encoder=...).")
     with building_with(torch.Generator()):  # the initial weights are replaced
@@ -112,7 +112,7 @@ def _build_loaded(
         raise
     except Exception as error:  # any network can fail in any way
         raise RicnetError(
-            f"{path} does not fit the network in config.json beside it; they are of different runs."
+            f"{path} does not fit the network in config.json beside it, which is of another run; {again}."
         ) from error
     fitted = [tensor for layer in model.modules() if isinstance(layer, FittedLayer) for tensor in layer.buffers()]
     if not all(tensor.isfinite().all() for tensor in (*learned(model), *fitted)):

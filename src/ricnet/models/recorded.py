@@ -161,7 +161,7 @@ class Recordings:
             with torch.cuda.device_of(inputs):
                 return _join([self._refine(weights, method, model, part, max_steps, halt, time_left) for part in parts])
         except RuntimeError as error:
-            warnings.warn(f"predictions cannot be recorded as CUDA graphs ({error}); they are slower.", stacklevel=2)
+            warnings.warn(f"predictions cannot be recorded as CUDA graphs ({error}); inference is slow.", stacklevel=2)
             self._refused.add(weights)
             for made in (self._networks, self._pools, self._stages):
                 made.clear()  # frees memory that may have been missing

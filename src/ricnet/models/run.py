@@ -201,7 +201,7 @@ class RunFolder:
         resumes with its old settings."""
         if self.finished and self.read_state() is None:
             raise RicnetError(
-                f"{self.path} has no {self.state.name} to continue from, which only ric train and ricnet.train keep; "
+                f"{self.path} has no {self.state.name} to continue from (only ric train and ricnet.train keep it); "
                 f"start anew with {setting('overwrite', True)}."
             )
         made = (self.predictions, self.examples, self.guarantees, self.promises, self.report)

@@ -118,7 +118,7 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
 
 
 def refinement_words(group: RunGroup) -> str:
-    """Steps taken, and NLL on the test set at the halt against the first step, compared as written."""
+    """Sentences on the steps taken and on the test NLL at the halt, after the first step and at its lowest."""
     most, mean = max(run.max_steps for run in group.runs), mean_of(group, "mean_steps")
     stops = "always takes all of them" if mean == most else f"stops after {number(mean, 1)} on average"
     every = step_curves(group, "nll")[1].mean(axis=0)
