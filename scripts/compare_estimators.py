@@ -135,14 +135,17 @@ def scored(beliefs: np.ndarray, labels: np.ndarray, classes: np.ndarray) -> dict
     }
 
 
-def interval(values: list[float]) -> float:
+def interval(values: list[float], test_per_train: float | None = None) -> float:
     """Half the 95 % interval of the mean, by the corrected resampled t (Nadeau and Bengio 2003).
 
     Training sets overlap, so folds are not independent samples: the variance of the mean is not s²/n but
-    s²·(1/n + n_test/n_train), with 5 folds s²·(1/5 + 1/4).
+    s²·(1/n + n_test/n_train). By default the values are of all folds, 5 of which give s²·(1/5 + 1/4).
     """
-    variance = np.var(values, ddof=1) * (1 / len(values) + 1 / (len(values) - 1))
-    return float(stats.t.ppf(0.975, len(values) - 1) * math.sqrt(variance))
+    n = len(values)
+    if n < 2:
+        return math.nan
+    variance = np.var(values, ddof=1) * (1 / n + (1 / (n - 1) if test_per_train is None else test_per_train))
+    return float(stats.t.ppf(0.975, n - 1) * math.sqrt(variance))
 
 
 def tables(scores: dict[str, dict[str, Scores]], sizes: dict[str, dict[str, int]]) -> list[str]:

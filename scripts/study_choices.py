@@ -11,7 +11,6 @@ which epoch to keep, and what temperature and halting rule chosen by `evaluation
 
 import argparse
 import json
-import math
 import re
 import time
 from collections import defaultdict
@@ -21,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from ricnet.core.mdp import log_scores
@@ -39,6 +37,7 @@ from ricnet.evaluation.choices import (
 from ricnet.evaluation.evaluate import Outcome, Reading, observe
 from ricnet.models.classifier import settle_horizon
 from ricnet.models.config import to_json
+from ricnet.report.statistics import mean_interval
 from ricnet.training.callbacks import Callback
 from ricnet.training.recipes import configure
 from ricnet.training.trainer import Trainer, isolated_rng
@@ -173,12 +172,6 @@ def _quality(outcome: Outcome) -> dict[str, float]:
     return {"nll": -float(log_scores(beliefs, labels).mean()), "accuracy": float(right.double().mean()), **cost}
 
 
-def interval(values: Sequence[float]) -> float:
-    """Half the 95 % interval of a mean over seeds."""
-    n = len(values)
-    return float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
-
-
 def judge(folder: Path) -> dict[str, Any]:
     epochs, choices = defaultdict(list), defaultdict(list)
     for path in sorted(folder.glob("*.pt")):
@@ -222,7 +215,8 @@ def tables(entry: Mapping[str, Any]) -> str:
             for when in ("before", "after")
         ]
         gains = [run["nll_after"] - run["nll_before"] for run in runs]
-        error = f" ± {interval(gains):.4f}" if len(gains) > 1 else ""
+        half = mean_interval(gains).half_width
+        error = "" if half is None else f" ± {half:.4f}"
         kept = sum(run["default_halt"] for run in runs), sum(run["temperature"] == 1 for run in runs)
         lines.append(
             f"| {name} | {len(runs)} | {parts[0]} | {parts[1]} | {np.mean(gains):+.4f}{error} | "

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from scipy import stats
 
 from ricnet.data import Dataset, load
+from ricnet.report.statistics import mean_interval
 from ricnet.training.api import train_in_memory
 from ricnet.training.recipes import configure
 from ricnet.version import __version__
@@ -119,7 +119,8 @@ def winner(runs: Runs) -> str:
 
 def ties(one: dict[str, Run], best: dict[str, Run]) -> bool:
     less = paired(one, best)
-    return len(less) > 1 and abs(less.mean()) <= half_width(less)
+    half = mean_interval(less).half_width  # of the 95 % Student-t interval over seeds
+    return half is not None and abs(less.mean()) <= half
 
 
 def paired(one: dict[str, Run], other: dict[str, Run]) -> Any:
@@ -129,11 +130,6 @@ def paired(one: dict[str, Run], other: dict[str, Run]) -> Any:
 
 def mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
-
-
-def half_width(values: Any) -> float:
-    """Of the 95 % Student-t interval over seeds."""
-    return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
 def table(results: dict[str, Runs], differences: bool = False) -> str:
@@ -154,8 +150,9 @@ def _cell(runs: Runs, name: str, chosen: str, differences: bool) -> str:
     nll, accuracy, seconds = (mean([run[part] for run in own.values()]) for part in ("nll", "accuracy", "seconds"))
     text = f"{nll:.3f} / {100 * accuracy:.1f} / {seconds:.0f}"
     less = paired(own, runs[chosen])
-    if differences and name != chosen and len(less) > 1:
-        text += f" ({less.mean():+.3f} ± {half_width(less):.3f})".replace("-", "−")
+    half = mean_interval(less).half_width
+    if differences and name != chosen and half is not None:
+        text += f" ({less.mean():+.3f} ± {half:.3f})".replace("-", "−")
     return f"**{text}**" if name == chosen else text
 
 

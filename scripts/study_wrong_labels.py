@@ -10,7 +10,6 @@ results/wrong_labels.json and not measured again; the table of docs/when.md is w
 
 import argparse
 import json
-import math
 import re
 import time
 from collections.abc import Callable
@@ -22,12 +21,11 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
-from scipy import stats
 from sklearn.base import BaseEstimator
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
-from compare_estimators import ESTIMATORS, read, versions
+from compare_estimators import ESTIMATORS, interval, read, versions
 from ricnet.evaluation.metrics import expected_calibration_error
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,15 +93,6 @@ def scored(beliefs: Float[np.ndarray, "rows classes"], labels: Labels, classes: 
     }
 
 
-def interval(values: list[float]) -> float:
-    """Half the 95 % interval of the mean by the corrected resampled t (Nadeau and Bengio 2003): training sets of
-    different seeds overlap, so the variance of the mean is s²·(1/n + n_test/n_train)."""
-    if len(values) < 2:
-        return math.nan
-    variance = np.var(values, ddof=1) * (1 / len(values) + TEST_SHARE / (1 - TEST_SHARE))
-    return float(stats.t.ppf(0.975, len(values) - 1) * math.sqrt(variance))
-
-
 def report(kept: dict[str, Any]) -> str:
     """The table of the page: one row for each table and share, differences in log-loss paired by seed."""
     runs: dict[str, Scores] = kept["runs"]
@@ -148,7 +137,7 @@ def _cells(runs: dict[str, Scores], table: str, share: float, name: str, seeds: 
 
 def _difference(ours: list[float], theirs: list[float]) -> str:
     less = list(np.subtract(ours, theirs))
-    return f"{np.mean(less):+.3f} ± {interval(less):.3f}".replace("-", "−")
+    return f"{np.mean(less):+.3f} ± {interval(less, TEST_SHARE / (1 - TEST_SHARE)):.3f}".replace("-", "−")
 
 
 def _line(cells: list[str]) -> str:

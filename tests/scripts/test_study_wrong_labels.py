@@ -47,7 +47,10 @@ def test_test_rows_are_judged_by_given_and_by_true_labels(tool: dict[str, Any]) 
 
 def test_the_interval_knows_that_training_sets_overlap(tool: dict[str, Any]) -> None:
     """By hand: s = 1, t(4) = 2.7764, √(1/5 + 3/7) = 0.79282."""
-    assert tool["interval"]([-1.0, -1.0, 0.0, 1.0, 1.0]) == pytest.approx(2.7764 * 0.79282, abs=1e-4)
+    share = tool["TEST_SHARE"]
+    assert tool["interval"]([-1.0, -1.0, 0.0, 1.0, 1.0], share / (1 - share)) == pytest.approx(
+        2.7764 * 0.79282, abs=1e-4
+    )
 
 
 def test_differences_are_paired_by_seed(tool: dict[str, Any]) -> None:

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
@@ -23,7 +22,7 @@ from ricnet import RicnetError, Split, load
 from ricnet.errors import counted
 from ricnet.methods import RIC
 from ricnet.nets.refiner import RecurrentClassifier
-from ricnet.report.figures import BLUE, ORANGE, SKY, VERMILLION, draw_band, styled
+from ricnet.report.figures import BLUE, ORANGE, SKY, VERMILLION, draw_band, integer_ticks, letter, styled
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import Interval, mean_interval
 from ricnet.studies.runner import dataset_of
@@ -194,12 +193,12 @@ def _draw(ric: Sequence[RunRecord], sl: Sequence[RunRecord], probes: Sequence[Pr
     figure = Figure(figsize=(7.0, 2.8), layout="constrained")
     errors, *norms = figure.subplots(1, 3)
     _draw_errors(errors, probes)
-    for ax, letter, (key, label) in zip(norms, "bc", NORMS.items(), strict=True):
+    for place, (ax, (key, label)) in enumerate(zip(norms, NORMS.items(), strict=True), start=1):
         for runs, shade, dash, name in ((ric, BLUE, "-", "RIC"), (sl, VERMILLION, "--", "SL")):
             _draw_norm(ax, [run.curve(key, "train") for run in runs], shade, dash, f"{name} ({_count(runs)})")
         ax.set(xlabel="epoch", ylim=(0, None))
-        ax.set_title(f"({letter}) {label} in training", loc="left")
-        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
+        letter(ax, place, f"{label} in training")
+        integer_ticks(ax, 4)
         if ax.has_data():
             ax.legend(loc="best")
         else:
@@ -215,8 +214,8 @@ def _draw_errors(ax: Axes, probes: Sequence[Probes]) -> None:
     for split, label, shade, dash in (("train", "probe, train", BLUE, "-"), *lines):
         draw_band(ax, steps, 100 * np.stack(_errors(probes, split)), shade, dash, label=label)
     ax.set(xlabel="step", ylabel="error, %")
-    ax.set_title(f"(a) probe error ({counted(len(probes), 'seed')})", loc="left")
-    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    letter(ax, 0, f"probe error ({counted(len(probes), 'seed')})")
+    integer_ticks(ax, 5)
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the legend
     ax.legend(loc="upper left")
 
