@@ -1,6 +1,6 @@
 """Classify images or texts with an exported model, without torch and ricnet.
 
-    ric export runs/photos-ric-seed0 --out model.onnx
+    ric export runs/photos-ric-on-policy-seed0 --out model.onnx
     python examples/onnx_consumer.py model.onnx cat.jpg dog.jpg
     python examples/onnx_consumer.py reviews.onnx "a lovely film" "rather dull"
 

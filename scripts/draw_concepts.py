@@ -1,7 +1,7 @@
 """Draw the pictures of docs/concepts.md from a run of RIC on small images.
 
 ric train digits --epochs 40 --halt-rule value --calibration none
-python scripts/draw_concepts.py runs/digits-ric-seed0 --out docs/images
+python scripts/draw_concepts.py runs/digits-ric-on-policy-seed0 --out docs/images
 """
 
 import argparse

@@ -152,7 +152,30 @@ def test_folders_are_called_after_data_target_method_and_seed() -> None:
     names = {"digits": "digits", "/data/photos.v2": "photos.v2", "/data/a.npz": "a", "/data/my.csv#label": "my-label"}
     names["/data/my.csv#Is it raining / snowing?"] = "my-Is-it-raining-snowing"
     for data, name in names.items():
-        assert api.Request(data, {"seed": 3}).folder.path == Path("runs") / f"{name}-ric-seed3"
+        assert api.Request(data, {"seed": 3}).folder.path == Path("runs") / f"{name}-ric-on-policy-seed3"
+    for settings, method in (
+        ({"method": "ric"}, "ric"),
+        ({"preset": "paper"}, "ric"),
+        ({"changes": {"exits": "stage"}}, "ric-closed-form"),
+        ({"start": Config()}, "ric"),
+    ):
+        assert api.Request("digits", **{"changes": {}} | settings).folder.path == Path(f"runs/digits-{method}-seed0")
+
+
+def test_a_run_of_the_default_method_in_a_folder_of_the_former_name_is_resumed(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders of the default method were called DATA-ric-seedN, as those of the method ric."""
+    monkeypatch.chdir(tmp_path)
+    former, folder = Path("runs/blobs-ric-seed0"), Path("runs/blobs-ric-on-policy-seed0")
+    tiny = {**SHORT, "method": None, "horizon": 2}
+    config = ricnet.train(dataset, out=former, **tiny).config
+    assert ricnet.train(dataset, resume=True, **tiny).folder == former
+    assert ricnet.train(dataset, **tiny).config == config
+    assert folder.is_dir()
+    assert ricnet.train(dataset, resume=True, **tiny).folder == folder
+    with refusal("runs/blobs-ric-seed0", "overwrite"):
+        ricnet.train(dataset, **{**tiny, "method": "ric"})
 
 
 def test_numbers_of_numpy_are_numbers(dataset: Dataset) -> None:

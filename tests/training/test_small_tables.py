@@ -75,7 +75,7 @@ def test_a_small_table_is_learned_in_seconds_and_nearly_as_well_as_it_can_be(
     began = time.process_time()
     main(["train", "titanic.csv", "--target", "Survived", "--device", "cpu"])
     assert time.process_time() - began < 60
-    run = Path("runs/titanic-Survived-ric-seed0")
+    run = Path("runs/titanic-Survived-ric-on-policy-seed0")
     reached = read(run / "evaluation.json")["test"]
     assert reached["nll"] < logistic_regression_nll(frame) + 0.03
     assert reached["ece"] < 0.15

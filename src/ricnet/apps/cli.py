@@ -55,7 +55,7 @@ usage: ric COMMAND [OPTIONS]
 
 Start here:
   ric train            train on scikit-learn's digits, in a minute or two
-  ric predict runs/digits-ric-seed0 --trace
+  ric predict runs/digits-ric-on-policy-seed0 --trace
   ric COMMAND --help   options of a command
 """
 

@@ -35,7 +35,7 @@ from ricnet.io import (
     whole_name,
     with_target,
 )
-from ricnet.methods import RETIRED_PRESETS
+from ricnet.methods import RETIRED_PRESETS, RIC
 from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights, settle_horizon
 from ricnet.models.config import DATA_SETTINGS, Config, from_json, given_settings
 from ricnet.models.guarantees import calibrate
@@ -54,7 +54,15 @@ from ricnet.training.callbacks import Callback, Track, Tracking, check_callbacks
 from ricnet.training.console import Narrator, advice, announcement, augmentation_note, faster, limited, say
 from ricnet.training.features import featured
 from ricnet.training.finish import fit
-from ricnet.training.recipes import all_settings, changed, configure, for_encoder, notices, unknown_setting
+from ricnet.training.recipes import (
+    all_settings,
+    changed,
+    choose_method,
+    configure,
+    for_encoder,
+    notices,
+    unknown_setting,
+)
 from ricnet.training.speed import fit_batch
 from ricnet.training.trainer import Built, Trainer, build_first, isolated_rng, refuse_other_kind
 
@@ -99,6 +107,12 @@ class Request:
         return not isinstance(self.what, Dataset) and not is_frame(self.what)
 
     @property
+    def method_name(self) -> str:
+        if self.start is not None:
+            return self.start.method.name
+        return choose_method(self.preset or "fast", self.method, self.changes.get("exits", "none") != "none")
+
+    @property
     def folder(self) -> RunFolder:
         """`out`, by default runs/DATA-METHOD-seedN."""
         if self.out is not None:
@@ -108,9 +122,12 @@ class Request:
             data = data if self.data is None else whole_path(data)
         else:
             data = self.what.name if isinstance(self.what, Dataset) else frame_name(self.target or "")
-        method, seed = ("ric", 0) if self.start is None else (self.start.method.name, self.start.seed)
-        method, seed = self.method or method, self.changes.get("seed", seed)
-        return RunFolder(Path("runs") / f"{short_name(data)}-{method}-seed{seed}")
+        seed = self.changes.get("seed", 0 if self.start is None else self.start.seed)
+        names = (f"{short_name(data)}-{method}-seed{seed}" for method in (self.method_name, RIC.name))
+        folder, former = (RunFolder(Path("runs") / name) for name in names)
+        if self.resume and self.method is None and former.begun and not folder.begun:
+            return former if _stored(former).method.name == self.method_name else folder
+        return folder
 
     @property
     def encoder(self) -> str:
@@ -282,14 +299,15 @@ def _with_settings(request: Request, folder: RunFolder, processes: Processes) ->
     if processes.first:
         folder.refuse_if_held()
 
-    def stored() -> Config | None:
-        return from_json(read_config(folder.path).get("config"), str(folder.config)) if folder.begun else None
-
-    began = processes.broadcast(stored) if request.resume else None
+    began = processes.broadcast(lambda: _stored(folder) if folder.begun else None) if request.resume else None
     if began is not None:
         return request.resumed(began, folder), began
     with first_on_each_machine(processes):
         return replace(request, changes=for_encoder(request.what, request.changes)), None
+
+
+def _stored(folder: RunFolder) -> Config:
+    return from_json(read_config(folder.path).get("config"), str(folder.config))
 
 
 def _nothing_left(folder: RunFolder) -> str:
