@@ -73,6 +73,8 @@ def test_an_error_carries_the_settings_it_speaks_of() -> None:
         require(False, "batch_size", 1, f"above {setting('accumulate')}")
     assert found.value.settings == ("batch_size", "accumulate")
     assert str(found.value) == "--batch-size 1 is out of range: it must be above --accumulate."
+    with refusal("--calibration auto is not allowed: it must be none."):
+        require(False, "calibration", "auto", "none")
 
 
 def test_letters_that_mark_settings_do_no_harm_elsewhere() -> None:

@@ -92,7 +92,8 @@ def require(holds: bool, name: str, value: object, rule: str) -> None:
     """Raise unless `holds`; `rule` says which values of the setting are allowed."""
     if not holds:
         shown = f"{setting(name)} {value}" if isinstance(value, bool) or value is None else setting(name, value)
-        raise RicnetError(f"{shown} is out of range: it must be {rule}.")
+        is_amount = isinstance(value, int | float) and not isinstance(value, bool)
+        raise RicnetError(f"{shown} is {'out of range' if is_amount else 'not allowed'}: it must be {rule}.")
 
 
 def require_finite(settings: object) -> None:

@@ -34,6 +34,7 @@ from ricnet.models.config import from_json
 from ricnet.models.run import RunFolder, read_config
 from ricnet.training.api import run
 from ricnet.training.console import StopRequest
+from ricnet.training.recipes import changed, configure
 from ricnet.training.trainer import impossible
 
 EVERY_METHOD = pytest.mark.parametrize("method", sorted(METHODS))
@@ -275,15 +276,24 @@ def test_alternating_flips_show_each_side_in_turn_also_after_resuming() -> None:
 
 
 @pytest.mark.parametrize("method", ["supervised", "ric-on-policy"])
-def test_a_final_fit_uses_every_row_and_chooses_nothing(dataset: Dataset, method: str, tmp_path: Path) -> None:
+def test_a_final_fit_uses_every_row_and_chooses_nothing(
+    dataset: Dataset, method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = ricnet.train(dataset, method=method, final_fit=True, epochs=2, width=0.1, out=tmp_path, device="cpu")
     evaluation = read(RunFolder(tmp_path).evaluation)
     assert evaluation["train"]["n"] == len(dataset.train) + len(dataset.val)
     assert (evaluation["val"]["n"], evaluation["selected_epoch"], evaluation["fitted"]) == (len(dataset.val), 2, {})
     assert any("--final-fit" in note and "trained on too" in note for note in evaluation["notes"])
     assert (model.config.final_fit, model.config.optimization.select, model.temperature) == (True, "last", 1.0)
-    with refusal("select", "last", "final_fit"):
-        ricnet.train(dataset, final_fit=True, select="nll", out=tmp_path / "other", device="cpu")
+    said = capsys.readouterr().err
+    assert "train acc " in said
+    assert "val acc " not in said
+    for name, value in {"select": "nll", "patience": 3, "halt_rule": "auto", "calibration": "temperature"}.items():
+        with refusal(name, value, "final_fit", "needs validation rows") as caught:
+            ricnet.train(dataset, final_fit=True, out=tmp_path / "other", device="cpu", **{name: value})
+        assert "out of range" not in str(caught.value)
+    started = configure(dataset, method, "fast", patience=3)
+    assert changed(started, {"final_fit": True}).optimization.patience is None
 
 
 def test_mixed_labels_reach_the_loss_and_are_learned_from(dataset: Dataset, tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ class Progress(Callback):
         self.bar.advance(trainer.update * trainer.batch_size)
 
     def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
-        self.bar.epoch(line, trainer.settings.epochs)
+        self.bar.epoch(line, trainer.settings.epochs, "train" if trainer.config.final_fit else "val")
 
     def on_train_end(self, trainer: "Trainer") -> None:
         self.bar.stop()

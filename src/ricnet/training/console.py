@@ -170,17 +170,17 @@ class ProgressBar:
         rate = (done - self.done_before) / max(now - self.began, 1e-9)
         self.bar.update(self.task, completed=done, text=f"{self.standing}{rate:,.0f} {self.unit}/s")
 
-    def epoch(self, line: dict[str, Any], epochs: int) -> None:
-        """Called with each line of metrics.jsonl."""
+    def epoch(self, line: dict[str, Any], epochs: int, rows: str = "val") -> None:
+        """Called with each line of metrics.jsonl. `rows` names its validation rows, which a final fit trains on."""
         val, place = line["val"], f"epoch {line['epoch']}/{epochs}"
-        self.standing = f"{place}  val {val['accuracy']:.1%}  "
+        self.standing = f"{place}  {rows} {val['accuracy']:.1%}  "
         last = line["epoch"] == epochs
         if not self.console.is_terminal and (last or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
             self.last_line = time.monotonic()
             rate = f"{line['images_per_second']:,.0f} {self.unit}/s"
             work = f"compute {val['mean_cost']:.2f}" if "mean_cost" in val else f"{val['mean_steps']:.1f} steps"
             left = "" if last else f"  {duration(self._left(self.last_line))} left"
-            say([f"{place}  {rate}  val acc {val['accuracy']:.2%}  {work}{left}"], self.console, wrap=False)
+            say([f"{place}  {rate}  {rows} acc {val['accuracy']:.2%}  {work}{left}"], self.console, wrap=False)
 
     def _left(self, now: float) -> float:
         """Remaining seconds at the mean speed so far."""

@@ -137,15 +137,14 @@ def configure(
             if changes.get(name):
                 raise RicnetError(f"{setting(name, changes[name])} is for images, not {dataset.unit}; leave it out.")
     config = preset(preset_name, method, Facts.of(dataset, device, changes), changes)
-    if changes.get("final_fit"):  # no rows are held out to choose by
-        last = replace(config.optimization, select="last", patience=None)
-        config = replace(config, calibration="none", halt_rule="value", optimization=last)
     return changed(replace(config, data=dataset.name, oversize=dataset.oversize), changes)
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """Change settings of a configuration or of its parts; raise if one does not exist or has no effect."""
     left = dict(changes)
+    if changes.get("final_fit"):
+        config = _without_choices(config, changes)
     parts: dict[str, Any] = {}
     for name in PARTS:
         part = getattr(config, name)
@@ -164,6 +163,19 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
         if name in changes:
             raise RicnetError(f"{setting(name, changes[name])} has no effect here: {reason}; leave it out.")
     return replace(config, **parts, **given_settings(Config, left))
+
+
+def _without_choices(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The settings of a final fit, for which no rows are held out to choose by."""
+    fixed = {"select": "last", "patience": None, "calibration": "none", "halt_rule": "value", "budget": None}
+    for name, value in fixed.items():
+        if changes.get(name, value) != value:
+            raise RicnetError(
+                f"{setting(name, changes[name])} needs validation rows, on which {setting('final_fit', True)} trains; "
+                "leave one of them out."
+            )
+    last = replace(config.optimization, select="last", patience=None)
+    return replace(config, calibration="none", halt_rule="value", budget=None, optimization=last)
 
 
 def all_settings(config: Config) -> dict[str, Any]:
