@@ -190,6 +190,9 @@ def test_without_inputs_the_examples_of_the_run_are_taken(
     shown, count = run_ric("predict", digits_run), len(np.load(stored)["x"])
     assert f"the {count} test images stored with the model" in shown.err
     assert [line.split("  ")[0] for line in shown.out.splitlines()[1:]] == [f"example {row}" for row in range(count)]
+    traced = run_ric("predict", digits_run, "--trace")
+    assert "this one takes the most steps" in traced.err
+    assert traced.out.count(" after ") == 1
     given = run_ric("predict", digits_run, stored, "--csv")
     assert (given.out.splitlines()[5].split(",")[0], given.err) == (f"{stored}[4]", "")
     for file in ("config.json", "model.safetensors", "calibration.json", "halting.json", "manifest.json"):

@@ -116,6 +116,8 @@ def test_the_server_reads_texts(run: Path) -> None:
         answers = said(client, texts=["so lovely", "so dull", " "]).json()
         assert [one["answer"] for one in answers["predictions"]][:2] == ["good", "bad"]
         assert answers["notes"] == ["empty texts, ignore their predictions: texts[2]."]
+        note = "texts without a word that the model knows, ignore their predictions: texts[1]."
+        assert said(client, texts=["so lovely", "zyx wvu"]).json()["notes"] == [note]
         assert said(client, texts="cold").json()["predictions"][0]["answer"] == "bad"
         assert said(client, rows={"review": "cold"}).json()["predictions"][0]["answer"] == "bad"
         assert said(client, texts=["a"] * 4).status_code == 413

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from ricnet.apps.commands.decisions import decide, open_model
+from ricnet.apps.commands.decisions import decide, open_model, word_check
 from ricnet.apps.commands.options import Predict
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
@@ -38,14 +38,15 @@ def predict(options: Predict) -> None:
     asked = options.inputs or _examples(classifier)
     names, rows, notes, problems = read_inputs(asked, classifier.input_shape, classifier.columns)
     say([*notes, *(f"skipped: {problem}" for problem in problems)])
-    if not options.inputs:
-        kind = {"image": "image", "tokens": "text", "features": "row"}[classifier.kind]
-        say([f"note: no input given; these are the {counted(len(names), f'test {kind}')} stored with the model"])
+    if unknown := word_check(classifier)(rows):
+        say([f"note: {len(unknown)} of {len(rows)} texts have no word that the model knows; ignore their predictions."])
     records: list[dict[str, Any]] = []
     least = options.abstain_below if decisions.answered is None else decisions.answered.threshold
     for path in _refine(rows, classifier, options):
         batch = names[len(records) : len(records) + len(path.halt_step)]
         records += decisions.answers(path, batch, classifier.class_names, options.top, least, options.trace)
+    if not options.inputs:
+        records = _stored(records, classifier, options)
     _show(records, classifier, options)
     if options.abstain_below is not None:
         say([_coverage(options, options.abstain_below, classifier)])
@@ -62,6 +63,17 @@ def _examples(classifier: Classifier) -> tuple[str, ...]:
             "for standard input."
         )
     return (str(examples),)
+
+
+def _stored(records: list[dict[str, Any]], classifier: Classifier, options: Predict) -> list[dict[str, Any]]:
+    """The examples of the run to print, after a note: with --trace the one that takes the most steps."""
+    kind = {"image": "image", "tokens": "text", "features": "row"}[classifier.kind]
+    stored = f"the {counted(len(records), f'test {kind}')} stored with the model"
+    if not options.trace or options.json:
+        say([f"note: no input given; these are {stored}"])
+        return records
+    say([f"note: no input given; of {stored}, this one takes the most steps (--json has all)"])
+    return [max(records, key=lambda record: record["steps"])]
 
 
 def _coverage(options: Predict, least: float, classifier: Classifier) -> str:
