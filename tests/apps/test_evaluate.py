@@ -40,7 +40,9 @@ def sizes(measured: tuple[dict[str, Any], str]) -> dict[str, int]:
     return {part: entry["n"] for part, entry in measured[0].items()}
 
 
-def test_a_run_reproduces_its_evaluation(digits_run: Path, evaluate: Any, run_ric: RunRic) -> None:
+def test_a_run_reproduces_its_evaluation(
+    digits_run: Path, evaluate: Any, run_ric: RunRic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stopping as was chosen, with a row for every step that it was trained to make."""
     (measured, _), stored = evaluate(digits_run), json.loads((digits_run / "evaluation.json").read_text())
     for split in SPLITS:
@@ -51,9 +53,12 @@ def test_a_run_reproduces_its_evaluation(digits_run: Path, evaluate: Any, run_ri
     assert raw["test"]["mean_steps"] == pytest.approx(stored.get("raw", stored)["test"]["mean_steps"])
     once, _ = evaluate(digits_run, "--max-steps", 1, "--readout", "implied")
     assert once["test"]["mean_steps"] == 1
+    monkeypatch.setenv("COLUMNS", "80")
     shown = run_ric("evaluate", digits_run)
-    assert all(words in shown.out for words in ("mean cell evaluations", "test, by class", " taken for "))
-    assert shown.err.splitlines() == [f"measuring {part}: {measured[part]['n']:,} images …" for part in SPLITS]
+    assert all(words in shown.out for words in ("mean cell evaluations", "test recall, lowest first", " taken for "))
+    assert shown.err == ""
+    assert all(len(line) <= 80 for line in shown.out.splitlines())
+    assert len(shown.out.splitlines()) <= 25
 
 
 def test_classes_and_confusions_are_named(digits_run: Path, evaluate: Any) -> None:

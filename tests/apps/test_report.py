@@ -7,7 +7,7 @@ import pytest
 
 from ricnet.report.runs import RunGroup
 
-from .conftest import RunRic
+from .conftest import Refused, RunRic
 
 
 def test_seeds_are_summed_up_and_single_runs_printed_as_they_are(
@@ -24,6 +24,12 @@ def test_seeds_are_summed_up_and_single_runs_printed_as_they_are(
     assert f"{out} (replaced" in again.err
     assert f"| SL | digits | {100 * sl.first.test['accuracy']:.2f} |" in again.out
     assert {path.suffix for path in figures.iterdir()} == {".png", ".pdf"}
+
+
+def test_a_missing_run_is_refused_as_by_other_commands(tmp_path: Path, refused: Refused) -> None:
+    for run in (tmp_path / "nosuch", tmp_path / "nosuch.json"):
+        for command in ("report", "evaluate"):
+            refused(f"there is no run at {run}; give the folder that ric train wrote.", command, run)
 
 
 def test_the_page_is_written_before_the_table_is_printed(

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from ricnet.apps.commands.decisions import decide, open_model, sentences
 from ricnet.apps.commands.options import Evaluate
@@ -20,16 +19,16 @@ from ricnet.data.inputs import wanted
 from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed
 from ricnet.evaluation.evaluate import Outcome, Reading, observe, report
-from ricnet.io import is_table, split_target, user_path
+from ricnet.io import is_table, short, split_target, user_path
 from ricnet.models.classifier import Classifier
 from ricnet.models.run import fingerprint, read_config
 from ricnet.report.comparison import COST, METRICS
-from ricnet.report.tables import Cell, Confusion, Grid, class_grid, confusion, matrix_grid, pair_words, terminal
+from ricnet.report.tables import Cell, Confusion, Grid, confusion, pair_words, percent, terminal
 from ricnet.training.console import say
 from ricnet.training.features import behind_encoder
 
-MOST_IN_A_TERMINAL = 12
-"""Most classes of a confusion matrix in the terminal."""
+MOST_CLASSES, MOST_PAIRS = 5, 3
+"""Classes and confusions that are printed; --json has all."""
 
 
 def evaluate(options: Evaluate) -> None:
@@ -46,10 +45,7 @@ def evaluate(options: Evaluate) -> None:
         return
     console = Console()
     console.print(_table(options.run, entries))
-    for table in _mistakes(mistakes, last):
-        console.print(table)
-    for line in sentences(found):
-        console.print(f"{last}: {line}", highlight=False, markup=False, soft_wrap=True)
+    say([*_mistakes(mistakes, last), *(f"{last}: {line}" for line in sentences(found))], console)
 
 
 def _measure(
@@ -59,12 +55,12 @@ def _measure(
     made = max_steps or getattr(classifier.config.method, "horizon", None)  # all steps, as in evaluation.json
     most = None if max_steps else getattr(classifier.method, "horizon", None)
     reading = Reading(classifier.temperature, max_steps=most)
-    entries = {}
+    entries, status = {}, Console(stderr=True).status
     for name, split in (("train", dataset.train), ("val", dataset.val), ("test", dataset.test)):
         if not len(split):
             continue
-        say([f"measuring {name}: {len(split):,} {dataset.unit} …"])  # takes minutes on large data
-        outcome = observe(classifier.inference, classifier.model, split, max_steps=made, reading=reading)
+        with status(f"measuring {name}: {len(split):,} {dataset.unit} …"):  # takes minutes on large data
+            outcome = observe(classifier.inference, classifier.model, split, max_steps=made, reading=reading)
         entries[name] = report(outcome)
     return entries, outcome
 
@@ -172,7 +168,7 @@ def _resolution(classifier: Classifier, data: str) -> dict[str, Any]:
 # Output
 
 
-def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
+def _table(run: str, entries: dict[str, dict[str, Any]]) -> Table:
     parts = list(entries.values())
     shown = [metric for metric in METRICS if metric.name in parts[-1]]
     names = [COST.title.lower() if metric is COST else metric.name.replace("_", " ") for metric in shown]
@@ -180,7 +176,7 @@ def _table(title: str, entries: dict[str, dict[str, Any]]) -> Table:
         [Cell(name), *(Cell(metric.write(entry[metric.name], unit=True)) for entry in parts)]
         for name, metric in zip(names, shown, strict=True)
     ]
-    return terminal(Grid(["", *entries], rows), title=f"{title}\nECE with {parts[-1]['ece_bins']} bins")
+    return terminal(Grid(["", *entries], rows), title=f"{run} (ECE with {parts[-1]['ece_bins']} bins)")
 
 
 def _by_class(found: Confusion) -> list[dict[str, Any]]:
@@ -199,10 +195,12 @@ def _by_class(found: Confusion) -> list[dict[str, Any]]:
     ]
 
 
-def _mistakes(found: Confusion, split: str) -> list[Table | Text]:
-    """Results by class, the confusion matrix if it is small enough to read, and the commonest confusions."""
-    tables: list[Table | Text] = [terminal(class_grid(found), title=f"{split}, by class")]
-    if len(found.names) <= MOST_IN_A_TERMINAL:
-        tables.append(terminal(matrix_grid(found), title=f"{split}, answers by true class"))
-    pairs = "\n".join(pair_words(found, *pair) for pair in found.pairs())
-    return [*tables, Text(f"\nconfused most\n{pairs}" if pairs else f"\nno {split} example is confused")]
+def _mistakes(found: Confusion, split: str) -> list[str]:
+    """The classes of lowest recall and the commonest confusions."""
+    order = [k for k in np.argsort(found.recall, kind="stable").tolist() if found.counts[k].any()]
+    worst = [f"{short(found.names[k], 24)} {percent(float(found.recall[k]), 1)}" for k in order]
+    pairs = [pair_words(found, *pair) for pair in found.pairs(MOST_PAIRS)]
+    return [
+        f"{split} recall, lowest first: {listed(worst, MOST_CLASSES)} (--json has every class)",
+        f"{split}, confused most: {'; '.join(pairs) or 'none'}",
+    ]

@@ -21,6 +21,12 @@ PAIRS = (
 """Flags that exclude each other."""
 
 
+def refuse_no_run(run: str) -> None:
+    """Raise if there is no run folder of this name, unless it names a model that comes with ricnet or is on the Hub."""
+    if not run.startswith(PREFIX) and not is_hub_id(run):
+        run_config(user_path(run))
+
+
 @dataclass(frozen=True, kw_only=True)
 class OfModel:
     """Flags of the commands that use a trained model."""
@@ -29,8 +35,7 @@ class OfModel:
     """Folder that ric train wrote, a model that comes with ricnet (pretrained:NAME), or one on the Hub (user/name)."""
 
     def __post_init__(self) -> None:
-        if not self.run.startswith(PREFIX) and not is_hub_id(self.run):
-            run_config(user_path(self.run))
+        refuse_no_run(self.run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +125,7 @@ class Predict(Deciding):
     """Answer "unsure" if the confidence is below this probability, and print how many validation examples would have
     been answered (coverage) and how many of the answers were wrong (risk). Raise it for fewer, safer answers."""
     trace: bool = False
-    """Show the belief after each step as a bar, and where the model stops."""
+    """Show the belief after each step as a bar, and where the model stops; without an INPUT for one example."""
     json: bool = False
     """Print one JSON object per line: input, answer, confidence, steps, top (with --trace also the beliefs of each
     step); for a model with exits also cost, the share of compute; with --coverage set, with --costs expected_cost."""
@@ -143,7 +148,7 @@ class Predict(Deciding):
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Deciding):
     """Evaluate a trained run on its training, validation and test data, without augmentation, or on other data, and
-    show precision, recall and confusions of each class."""
+    show the classes of lowest recall and the commonest confusions. --json has the results of every class."""
 
     data: str | None = None
     """Other data with the same classes, or some of them: images (in a folder, of any size), texts, arrays of the same
@@ -278,6 +283,11 @@ class Report:
     """Folder for every figure as PNG and PDF."""
     markdown: bool = False
     """Print the table as Markdown."""
+
+    def __post_init__(self) -> None:
+        for run in self.runs:
+            if not user_path(run).is_file():
+                refuse_no_run(str(run))
 
 
 @dataclass(frozen=True)
