@@ -39,8 +39,9 @@ from ricnet.models.classifier import settle_horizon
 from ricnet.models.config import to_json
 from ricnet.report.statistics import mean_interval
 from ricnet.training.callbacks import Callback
+from ricnet.training.network import isolated_rng
 from ricnet.training.recipes import configure
-from ricnet.training.trainer import Trainer, isolated_rng
+from ricnet.training.trainer import Trainer
 
 SMALL = 1500
 """Test examples below which all steps are kept instead of the weights."""

@@ -134,7 +134,7 @@ def test_a_run_can_be_resumed_from_another_folder_and_with_a_trailing_slash(
 def test_a_preset_batch_size_is_lowered_to_fit_into_memory(
     tmp_path: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch, run_ric: RunRic
 ) -> None:
-    monkeypatch.setattr("ricnet.training.speed.free_bytes", lambda _: 1)
+    monkeypatch.setattr("ricnet.training.network.free_bytes", lambda _: 1)
     short = ["--method", "supervised", "--epochs", "1", "--device", "cpu", "--out", tmp_path, "--overwrite"]
     for flags, size, noted in (([], 13, True), (["--batch-size", "20"], 20, False)):  # 27 rows, halved once
         said = run_ric("train", image_folder, *short, *flags)

@@ -20,7 +20,7 @@ from ricnet.data.batches import mix
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.distributed import Processes, Shard
 from ricnet.machine import SHARE, fits_memory, free_bytes
-from ricnet.training.speed import KEPT, activation_bytes, fitting_batch
+from ricnet.training.network import KEPT, activation_bytes, fitting_batch
 
 from .samples import write_folder
 

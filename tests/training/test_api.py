@@ -17,11 +17,10 @@ from ricnet.io import read_json
 from ricnet.models.config import Config
 from ricnet.models.loading import load
 from ricnet.models.run import RunFolder, read_config
-from ricnet.training import api, speed
+from ricnet.training import api, network
 from ricnet.training.api import run, train_in_memory
+from ricnet.training.network import Encoder, fit_batch, isolated_rng
 from ricnet.training.recipes import GPU, configure
-from ricnet.training.speed import fit_batch
-from ricnet.training.trainer import isolated_rng
 
 SHORT: dict[str, Any] = {"method": "supervised", "epochs": 2, "width": 0.1, "device": "cpu"}
 
@@ -56,7 +55,7 @@ def test_a_preset_batch_size_is_lowered_to_fit_and_kept_on_resuming(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(speed, "free_bytes", lambda _device: 2**14)
+        patch.setattr(network, "free_bytes", lambda _device: 2**14)
         fitted = ricnet.train(dataset, out=tmp_path / "a", **SHORT).config
         asked = ricnet.train(dataset, out=tmp_path / "b", batch_size=96, **SHORT).config
     assert fitted.optimization.batch_size < configure(dataset, "supervised", "fast").optimization.batch_size
@@ -69,7 +68,7 @@ def test_a_preset_batch_size_is_lowered_to_fit_and_kept_on_resuming(
 def test_a_lowered_batch_size_is_noted_for_custom_encoders_too(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "free_bytes", lambda _device: 2**20)
+    monkeypatch.setattr(network, "free_bytes", lambda _device: 2**20)
     config = configure(dataset, "ric", "fast", encoder="custom")
     assert fit_batch(config, nn.Linear(4, 8), dataset.input_shape, CPU) == (config, [])
     fitted, notes = fit_batch(config, nn.Linear(4, 10_000), dataset.input_shape, CPU)
@@ -214,7 +213,7 @@ def test_the_program_around_is_as_before(monkeypatch: pytest.MonkeyPatch, before
     """A module of the user's own may draw from torch's generator, which is then seeded for the run."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
     encoder, state = nn.Flatten(), torch.get_rng_state()
-    with isolated_rng(Config(), CPU, encoder):
+    with isolated_rng(Config(), CPU, Encoder(encoder)):
         torch.backends.cudnn.benchmark = not before
         torch.rand(3)
     assert torch.backends.cudnn.benchmark is before

@@ -37,7 +37,6 @@ from ricnet.training import callbacks
 from ricnet.training.api import Request, run, train, train_in_folder
 from ricnet.training.callbacks import (
     FALLEN_EPOCHS,
-    Averaging,
     Callback,
     Collapse,
     Fall,
@@ -48,6 +47,7 @@ from ricnet.training.callbacks import (
     Tracking,
     scalars,
 )
+from ricnet.training.optimization import Averaging
 from ricnet.training.trainer import Trainer
 
 Finished = Callable[[str], RunFolder]

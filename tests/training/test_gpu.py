@@ -76,7 +76,7 @@ def test_a_gpu_that_is_fed_from_the_host_learns_the_same(
     digits: Dataset, cuda_graph: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resident = final_losses(digits, tmp_path / "resident", "ric-on-policy", lr=1e-3, cuda_graph=cuda_graph)
-    monkeypatch.setattr("ricnet.training.speed.fits", lambda *_: False)
+    monkeypatch.setattr("ricnet.training.trainer.fits", lambda *_: False)
     assert_alike(final_losses(digits, tmp_path / "fed", "ric-on-policy", lr=1e-3, cuda_graph=cuda_graph), resident)
 
 

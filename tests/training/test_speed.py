@@ -16,11 +16,11 @@ from problems import CPU, assert_same_weights, configured
 from ricnet.data import Dataset, Split
 from ricnet.methods import OnPolicy, Supervised
 from ricnet.models.run import RunFolder
-from ricnet.training import speed
+from ricnet.training import trainer as training
 from ricnet.training.api import run
+from ricnet.training.optimization import compile_method
 from ricnet.training.recipes import configure
-from ricnet.training.speed import Feed, compile_method
-from ricnet.training.trainer import Trainer
+from ricnet.training.trainer import Feed, Trainer
 
 SCRIPT = """
 import functools
@@ -30,7 +30,7 @@ from ricnet.core.policies import drawing_from
 from ricnet.methods import RIC, ClosedForm, OnPolicy
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
-from ricnet.training.speed import compile_encoder, compile_method
+from ricnet.training.optimization import compile_encoder, compile_method
 
 built = []
 
@@ -117,7 +117,7 @@ def test_inputs_are_indexed_on_the_device_if_they_fit_else_fed_in_batches(
 ) -> None:
     resident = Feed(INPUTS, CPU, 2)
     assert (resident.streams, resident.inputs is INPUTS) == (False, True)
-    monkeypatch.setattr(speed, "fits", lambda *_: False)
+    monkeypatch.setattr(training, "fits", lambda *_: False)
     streaming, order = Feed(INPUTS, CPU, 5), torch.randperm(20).split(5)
     place = streaming.staged
     for rows, following in [(0, 1), (1, 2), (2, 0), (3, 1), (1, 1), (1, 3)]:  # twice it is not what was foretold
@@ -128,11 +128,11 @@ def test_inputs_are_indexed_on_the_device_if_they_fit_else_fed_in_batches(
 
 def test_inputs_fit_on_a_gpu_if_enough_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, meta = torch.device("cuda"), torch.device("meta")
-    monkeypatch.setattr(speed, "free_bytes", lambda _: 2 * INPUTS.nbytes)
-    assert speed.fits(INPUTS, gpu)
-    assert not speed.fits(torch.cat([INPUTS, INPUTS[:1]]), gpu)
-    monkeypatch.setattr(speed, "free_bytes", lambda _: 0)
-    assert not speed.fits(INPUTS, gpu)
+    monkeypatch.setattr(training, "free_bytes", lambda _: 2 * INPUTS.nbytes)
+    assert training.fits(INPUTS, gpu)
+    assert not training.fits(torch.cat([INPUTS, INPUTS[:1]]), gpu)
+    monkeypatch.setattr(training, "free_bytes", lambda _: 0)
+    assert not training.fits(INPUTS, gpu)
     assert not Feed(INPUTS.to(meta), meta, 2).streams
 
 
@@ -141,13 +141,13 @@ def test_a_gpu_without_a_number_is_the_one_in_use(monkeypatch: pytest.MonkeyPatc
     same = [("cuda:1", "cuda"), ("cuda:0", "cuda:0"), ("mps:0", "mps")]
     other = [("cuda:0", "cuda"), ("cuda:0", "cuda:1"), ("cpu", "cuda:0")]
     for pair in same + other:
-        assert speed.is_same(*map(torch.device, pair)) == (pair in same)
+        assert training.is_same(*map(torch.device, pair)) == (pair in same)
 
 
 def test_training_does_not_depend_on_where_the_data_lies(
     dataset: Dataset, finished: Callable[[str], RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "fits", lambda *_: False)
+    monkeypatch.setattr(training, "fits", lambda *_: False)
     run(configured(dataset), dataset, RunFolder(tmp_path), CPU)
     assert_same_weights(tmp_path, finished("ric-on-policy").path)
 

@@ -36,24 +36,20 @@ from ricnet.io import (
     with_target,
 )
 from ricnet.methods import RETIRED_PRESETS, RIC
-from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights, settle_horizon
+from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights
 from ricnet.models.config import DATA_SETTINGS, Config, from_json, given_settings
 from ricnet.models.guarantees import calibrate
 from ricnet.models.loading import load
 from ricnet.models.locate import (
     describe_encoder,
-    find_encoder,
     find_tokenizer,
     keep_encoder,
-    read_encoder,
 )
 from ricnet.models.run import RunFolder, read_config
-from ricnet.nets.backbone import cached_features
-from ricnet.nets.encoders import is_pretrained
 from ricnet.training.callbacks import Callback, Track, Tracking, check_callbacks
 from ricnet.training.console import Narrator, advice, announcement, augmentation_note, faster, limited, say
-from ricnet.training.features import featured
 from ricnet.training.finish import fit
+from ricnet.training.network import Encoder, behind_frozen, fit_batch, isolated_rng, resolve
 from ricnet.training.recipes import (
     all_settings,
     changed,
@@ -63,154 +59,10 @@ from ricnet.training.recipes import (
     notices,
     unknown_setting,
 )
-from ricnet.training.speed import fit_batch
-from ricnet.training.trainer import Built, Trainer, build_first, isolated_rng, refuse_other_kind
+from ricnet.training.trainer import Trainer
 
 MAX_NOTES, MAX_HINTS = 3, 4
 """Lines of notes and of hints that `ric train` prints; the page of the run has all of them."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """Data and settings of a run as given by the user. Settings that are None come from `start`, or from a preset."""
-
-    data: Any
-    """A name, a path, a data frame or a Dataset."""
-    changes: Mapping[str, Any]
-    """Settings of any part of a configuration."""
-    target: str | None = None
-    method: str | None = None
-    preset: str | None = None
-    start: Config | None = None
-    """Settings of another run."""
-    test: Any = None
-    """A data frame of test rows; a file of them is one of the `changes`."""
-    module: nn.Module | None = None
-    """The user's encoder."""
-    out: str | Path | None = None
-    device: str = "auto"
-    overwrite: bool = False
-    resume: bool = False
-    track: Track = "none"
-    data_dir: str | Path | None = None
-    callbacks: Sequence[Any] = ()
-    checkpoint_seconds: float = 60.0
-
-    @property
-    def what(self) -> Any:
-        """The given data, else that of `start`, else digits."""
-        return self.data if self.data is not None else self.start.data if self.start is not None else "digits"
-
-    @property
-    def is_named(self) -> bool:
-        """Whether the data is a name or a path."""
-        return not isinstance(self.what, Dataset) and not is_frame(self.what)
-
-    @property
-    def method_name(self) -> str:
-        if self.start is not None:
-            return self.start.method.name
-        return choose_method(self.preset or "fast", self.method, self.changes.get("exits", "none") != "none")
-
-    @property
-    def folder(self) -> RunFolder:
-        """`out`, by default runs/DATA-METHOD-seedN."""
-        if self.out is not None:
-            return RunFolder(self.out)
-        if self.is_named:
-            data = with_target(str(self.what), self.target)
-            data = data if self.data is None else whole_path(data)
-        else:
-            data = self.what.name if isinstance(self.what, Dataset) else frame_name(self.target or "")
-        seed = self.changes.get("seed", 0 if self.start is None else self.start.seed)
-        names = (f"{short_name(data)}-{method}-seed{seed}" for method in (self.method_name, RIC.name))
-        folder, former = (RunFolder(Path("runs") / name) for name in names)
-        if self.resume and self.method is None and former.begun and not folder.begun:
-            return former if _stored(former).method.name == self.method_name else folder
-        return folder
-
-    @property
-    def encoder(self) -> str:
-        return str(self.changes.get("encoder", self.start.network.encoder if self.start is not None else "auto"))
-
-    def resumed(self, stored: Config, folder: RunFolder) -> "Request":
-        """The request with the settings of a run that is resumed; given settings must equal them, except for more
-        epochs."""
-        began = all_settings(stored) | {"method": stored.method.name}
-        given = dict(self.changes, method=self.method, preset=self.preset)
-        if self.preset in RETIRED_PRESETS:
-            given |= {"method": RETIRED_PRESETS[self.preset], "preset": "fast"}
-        for name in given:
-            if name not in began:
-                raise RicnetError(unknown_setting(name, stored))
-        names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
-        if isinstance(self.data, str | Path) and whole_path(with_target(str(self.data), self.target)) != stored.data:
-            names.insert(0, "the data")
-        longer = _extended(stored, given["epochs"], folder) if names == [setting("epochs")] else stored
-        if names and longer == stored:
-            change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
-            raise RicnetError(
-                f"{setting('resume', True)} continues with the settings of the run, but {' and '.join(names)} "
-                f"{change} them; leave {them} out."
-            )
-        path = split_target(stored.data)[0]
-        if self.data is None and path not in DATASETS and not user_path(path).exists():
-            raise RicnetError(f"{path}, the data of {folder.path}, no longer exists; restore it to resume the run.")
-        return replace(self, start=longer)
-
-    def dataset(self, tokenizer: Tokenizer | None) -> Dataset:
-        began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
-        settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
-        if self.test is not None and not is_frame(self.test):
-            raise RicnetError(
-                f"{setting('test')} is a {type(self.test).__name__}; give a table's path or a data frame."
-            )
-        if self.is_named and self.test is not None:
-            raise RicnetError(f"{setting('test')} is a data frame, but the data is not; give the path of a table.")
-        if isinstance(self.what, Dataset):
-            names = ("train_fraction", "label_noise", "final_fit")
-            changes = {name: settings[name] for name in names if name in settings}
-            return altered(self._own(self.what, settings), **changes)
-        if self.test is not None:
-            settings |= {"test": self.test}
-        return load_data(self.what, target=self.target, data_dir=self.data_dir, tokenizer=tokenizer, **settings)
-
-    def _own(self, dataset: Dataset, settings: Mapping[str, Any]) -> Dataset:
-        given = {name: settings.get(name) for name in ("text", "test", "test_fraction")}
-        for name, value in ({"target": self.target} | given | {"test": given["test"] or self.test}).items():
-            if value is not None:
-                named = setting(name) if value is self.test else setting(name, value)
-                raise RicnetError(f"{named} is for tables, not for the Dataset {dataset.name}; leave it out.")
-        if settings.get("calibration_fraction"):
-            named = setting("calibration_fraction")
-            raise RicnetError(f"{named} is not for a Dataset; give {dataset.name} a calibration split.")
-        if not (len(dataset.train) and len(dataset.val)):
-            lacking = "validation" if len(dataset.train) else "training"
-            raise RicnetError(f"{dataset.name} has no {lacking} rows; give it training and validation rows.")
-        return dataset
-
-    def config(self, dataset: Dataset, device: torch.device) -> Config:
-        """Settings of a new run: those of another run or of a preset, with the changes."""
-        if self.start is not None:
-            config = changed(replace(self.start, data=dataset.name), self.changes)
-        else:
-            config = configure(dataset, self.method, self.preset or "fast", device, **self.changes)
-        return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
-
-
-def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
-    """The settings of a run with more epochs, if they are more."""
-    settings = stored.optimization
-    if not isinstance(epochs, int) or epochs <= settings.epochs:
-        return stored
-    if not settings.extendable:
-        constant = settings.schedule == "constant"
-        cause = setting("warmup_epochs") if constant else setting("schedule", settings.schedule)
-        raise RicnetError(
-            f"{folder.path} cannot be extended to {setting('epochs', epochs)}: with its {cause} the learning rate "
-            f"depends on the number of epochs ({settings.epochs}); start anew with {setting('overwrite', True)}."
-        )
-    return replace(stored, optimization=replace(settings, epochs=epochs))
 
 
 def train(
@@ -254,7 +106,7 @@ def train(
 
 
 def train_in_folder(
-    request: Request, spell: Callable[[str], str] = in_python, present: Callable[[RunFolder], None] | None = None
+    request: "Request", spell: Callable[[str], str] = in_python, present: Callable[[RunFolder], None] | None = None
 ) -> RunFolder:
     """Train from a request to a finished run. Settings that the request leaves open come from the run that is resumed,
     or from the recipe for this data and device. `spell` writes settings for Python or the command line; `present`
@@ -264,13 +116,12 @@ def train_in_folder(
     with together(device) as processes:
         console, folder = Narrator(stderr=True, quiet=not processes.first), request.folder
         tracking = [Tracking(folder)] if request.track == "tensorboard" else []
-        request, began = _with_settings(request, folder, processes)
+        request, began = _settle(request, folder, processes)
         if began and request.start == began and processes.broadcast(lambda: folder.finished):
             say([spell(_nothing_left(folder))], console)
             return folder
-        resumed = folder if began else None
-        dataset = _read(request, resumed, processes)
-        config, encoder, built, notes = _choose(request, dataset, device, processes, resumed)
+        dataset = _read(request, processes)
+        config, encoder, notes = _choose(request, dataset, device, processes, folder if began else None)
         if processes.first and not began:
             folder.refuse_if_taken(request.overwrite)  # after all other checks
         lines = [spell(f"note: {note}") for note in (*notes, *dataset.notes)]
@@ -279,18 +130,169 @@ def train_in_folder(
         hint = None if began else faster(config, dataset, device)
         options: dict[str, Any] = {"overwrite": request.overwrite, "resume": began is not None, "encoder": encoder}
         options |= {"checkpoint_seconds": request.checkpoint_seconds, "console": console}
-        options |= {"hint": hint and spell(hint), "keep_state": True, "built": built}
+        options |= {"hint": hint and spell(hint), "keep_state": True}
         options |= {"callbacks": [*(tracking if processes.first else []), *request.callbacks]}
         run(config, dataset, folder, device, **options)
         if processes.first:
             if dataset.calibration is not None:
-                calibrate(load(folder.path, str(device), encoder), dataset.calibration)
+                calibrate(load(folder.path, str(device), encoder.given), dataset.calibration)
             _conclude(folder, config, dataset, spell, present)
         processes.any(False)  # wait until the first has written everything
     return folder
 
 
-def _with_settings(request: Request, folder: RunFolder, processes: Processes) -> tuple[Request, Config | None]:
+# The request: data and settings as given by the user
+
+
+@dataclass(frozen=True)
+class Request:
+    """Data and settings of a run as given by the user. Settings that are None come from `start`, or from a preset."""
+
+    data: Any
+    """A name, a path, a data frame or a Dataset."""
+    changes: Mapping[str, Any]
+    """Settings of any part of a configuration."""
+    target: str | None = None
+    method: str | None = None
+    preset: str | None = None
+    start: Config | None = None
+    """Settings of another run."""
+    test: Any = None
+    """A data frame of test rows; a file of them is one of the `changes`."""
+    module: nn.Module | None = None
+    """The user's encoder."""
+    out: str | Path | None = None
+    device: str = "auto"
+    overwrite: bool = False
+    resume: bool = False
+    track: Track = "none"
+    data_dir: str | Path | None = None
+    callbacks: Sequence[Any] = ()
+    checkpoint_seconds: float = 60.0
+    tokenizer: Tokenizer | None = None
+    """That of the run that is resumed, or of the pretrained encoder; found by `_settle`."""
+
+    @property
+    def what(self) -> Any:
+        """The given data, else that of `start`, else digits."""
+        return self.data if self.data is not None else self.start.data if self.start is not None else "digits"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the data is a name or a path."""
+        return not isinstance(self.what, Dataset) and not is_frame(self.what)
+
+    @property
+    def method_name(self) -> str:
+        if self.start is not None:
+            return self.start.method.name
+        return choose_method(self.preset or "fast", self.method, self.changes.get("exits", "none") != "none")
+
+    @property
+    def folder(self) -> RunFolder:
+        """`out`, by default runs/DATA-METHOD-seedN."""
+        if self.out is not None:
+            return RunFolder(self.out)
+        if self.is_named:
+            data = with_target(str(self.what), self.target)
+            data = data if self.data is None else whole_path(data)
+        else:
+            data = self.what.name if isinstance(self.what, Dataset) else frame_name(self.target or "")
+        seed = self.changes.get("seed", 0 if self.start is None else self.start.seed)
+        names = (f"{short_name(data)}-{method}-seed{seed}" for method in (self.method_name, RIC.name))
+        folder, former = (RunFolder(Path("runs") / name) for name in names)
+        if self.resume and self.method is None and former.begun and not folder.begun:
+            return former if _stored(former).method.name == self.method_name else folder
+        return folder
+
+    @property
+    def encoder(self) -> str:
+        return str(self.changes.get("encoder", self.start.network.encoder if self.start is not None else "auto"))
+
+    def continuing(self, stored: Config, folder: RunFolder) -> "Request":
+        """The request with the settings of a run that is resumed; given settings must equal them, except for more
+        epochs."""
+        began = all_settings(stored) | {"method": stored.method.name}
+        given = dict(self.changes, method=self.method, preset=self.preset)
+        if self.preset in RETIRED_PRESETS:
+            given |= {"method": RETIRED_PRESETS[self.preset], "preset": "fast"}
+        for name in given:
+            if name not in began:
+                raise RicnetError(unknown_setting(name, stored))
+        names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
+        if isinstance(self.data, str | Path) and whole_path(with_target(str(self.data), self.target)) != stored.data:
+            names.insert(0, "the data")
+        longer = _extended(stored, given["epochs"], folder) if names == [setting("epochs")] else stored
+        if names and longer == stored:
+            change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
+            raise RicnetError(
+                f"{setting('resume', True)} continues with the settings of the run, but {' and '.join(names)} "
+                f"{change} them; leave {them} out."
+            )
+        path = split_target(stored.data)[0]
+        if self.data is None and path not in DATASETS and not user_path(path).exists():
+            raise RicnetError(f"{path}, the data of {folder.path}, no longer exists; restore it to resume the run.")
+        return replace(self, start=longer)
+
+    def dataset(self) -> Dataset:
+        began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
+        settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
+        if self.test is not None and not is_frame(self.test):
+            raise RicnetError(
+                f"{setting('test')} is a {type(self.test).__name__}; give a table's path or a data frame."
+            )
+        if self.is_named and self.test is not None:
+            raise RicnetError(f"{setting('test')} is a data frame, but the data is not; give the path of a table.")
+        if isinstance(self.what, Dataset):
+            names = ("train_fraction", "label_noise", "final_fit")
+            changes = {name: settings[name] for name in names if name in settings}
+            return altered(self._own(self.what, settings), **changes)
+        if self.test is not None:
+            settings |= {"test": self.test}
+        return load_data(self.what, target=self.target, data_dir=self.data_dir, tokenizer=self.tokenizer, **settings)
+
+    def _own(self, dataset: Dataset, settings: Mapping[str, Any]) -> Dataset:
+        given = {name: settings.get(name) for name in ("text", "test", "test_fraction")}
+        for name, value in ({"target": self.target} | given | {"test": given["test"] or self.test}).items():
+            if value is not None:
+                named = setting(name) if value is self.test else setting(name, value)
+                raise RicnetError(f"{named} is for tables, not for the Dataset {dataset.name}; leave it out.")
+        if settings.get("calibration_fraction"):
+            named = setting("calibration_fraction")
+            raise RicnetError(f"{named} is not for a Dataset; give {dataset.name} a calibration split.")
+        if not (len(dataset.train) and len(dataset.val)):
+            lacking = "validation" if len(dataset.train) else "training"
+            raise RicnetError(f"{dataset.name} has no {lacking} rows; give it training and validation rows.")
+        return dataset
+
+    def config(self, dataset: Dataset, device: torch.device) -> Config:
+        """Settings of a new run: those of another run or of a preset, with the changes."""
+        if self.start is not None:
+            config = changed(replace(self.start, data=dataset.name), self.changes)
+        else:
+            config = configure(dataset, self.method, self.preset or "fast", device, **self.changes)
+        return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
+
+
+def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
+    """The settings of a run with more epochs, if they are more."""
+    settings = stored.optimization
+    if not isinstance(epochs, int) or epochs <= settings.epochs:
+        return stored
+    if not settings.extendable:
+        constant = settings.schedule == "constant"
+        cause = setting("warmup_epochs") if constant else setting("schedule", settings.schedule)
+        raise RicnetError(
+            f"{folder.path} cannot be extended to {setting('epochs', epochs)}: with its {cause} the learning rate "
+            f"depends on the number of epochs ({settings.epochs}); start anew with {setting('overwrite', True)}."
+        )
+    return replace(stored, optimization=replace(settings, epochs=epochs))
+
+
+# Settings of the run that is resumed, or of the pretrained encoder
+
+
+def _settle(request: Request, folder: RunFolder, processes: Processes) -> tuple[Request, Config | None]:
     """For a resumed run, the request with its stored settings, and these; else the request with the settings of its
     encoder, and None."""
     request = replace(request, out=folder.path)
@@ -298,37 +300,16 @@ def _with_settings(request: Request, folder: RunFolder, processes: Processes) ->
         request = replace(request, changes={**request.changes, "encoder": whole_name(named)})
     if processes.first:
         folder.refuse_if_held()
-
     began = processes.broadcast(lambda: _stored(folder) if folder.begun else None) if request.resume else None
     if began is not None:
-        return request.resumed(began, folder), began
+        return replace(request.continuing(began, folder), tokenizer=_stored_tokenizer(folder)), began
     with first_on_each_machine(processes):
-        return replace(request, changes=for_encoder(request.what, request.changes)), None
+        changes = for_encoder(request.what, request.changes)
+        return replace(request, changes=changes, tokenizer=find_tokenizer(request.encoder)), None
 
 
 def _stored(folder: RunFolder) -> Config:
     return from_json(read_config(folder.path).get("config"), str(folder.config))
-
-
-def _nothing_left(folder: RunFolder) -> str:
-    anew = f"start anew with {setting('overwrite', True)}, or in another {setting('out')}"
-    more = f"go on with more {setting('epochs')}, or " if folder.state.is_file() else ""
-    return f"{folder.path} is finished: nothing is left to resume; {more}{anew}."
-
-
-def _read(request: Request, resumed: RunFolder | None, processes: Processes) -> Dataset:
-    """The data, read with the tokenizer of a pretrained encoder, if any. A resumed run has stored its own."""
-    tokenizer = None if resumed is None else _stored_tokenizer(resumed)
-    with first_on_each_machine(processes):
-        if resumed is None and is_pretrained(request.encoder):
-            tokenizer = find_tokenizer(request.encoder)
-        dataset = request.dataset(tokenizer)
-    return replace(dataset, notes=(*dataset.notes, *copies_note(dataset))) if processes.first else dataset
-
-
-def _stored_encoder(folder: RunFolder) -> nn.Module:
-    """The pretrained encoder that a run began with."""
-    return read_encoder(read_config(folder.path).get("encoder"), folder)
 
 
 def _stored_tokenizer(folder: RunFolder) -> Tokenizer | None:
@@ -338,25 +319,112 @@ def _stored_tokenizer(folder: RunFolder) -> Tokenizer | None:
     return None if text is None else text.tokenizer
 
 
+def _nothing_left(folder: RunFolder) -> str:
+    anew = f"start anew with {setting('overwrite', True)}, or in another {setting('out')}"
+    more = f"go on with more {setting('epochs')}, or " if folder.state.is_file() else ""
+    return f"{folder.path} is finished: nothing is left to resume; {more}{anew}."
+
+
+# Data, settings and encoder
+
+
+def _read(request: Request, processes: Processes) -> Dataset:
+    with first_on_each_machine(processes):
+        dataset = request.dataset()
+    return replace(dataset, notes=(*dataset.notes, *copies_note(dataset))) if processes.first else dataset
+
+
 def _choose(
     request: Request, dataset: Dataset, device: torch.device, processes: Processes, resumed: RunFolder | None
-) -> tuple[Config, nn.Module | None, Built | None, list[str]]:
-    """The settings of the run, its encoder, given or built, and notes. The batch size of a preset is lowered to fit
-    into memory."""
+) -> tuple[Config, Encoder, list[str]]:
+    """The settings of the run, its encoder, and notes. The batch size of a preset is lowered to fit into memory."""
     if resumed is not None and request.start is not None:
-        return *_resolved(request.start, dataset, device, request.module, None, resumed), []
+        return *resolve(request.start, dataset, device, request.module, resumed), []
     config = processes.broadcast(lambda: request.config(dataset, device))
     with first_on_each_machine(processes):
-        config, encoder, built = _resolved(config, dataset, device, request.module)
+        config, encoder = resolve(config, dataset, device, request.module)
     notes = [] if request.start is not None else notices(request.method, request.preset or "fast")
-    network = built.encoder if built is not None else encoder
-    if request.start is None and "batch_size" not in request.changes and network is not None:
-        fitting = partial(fit_batch, config, network, dataset.view_shape, device, processes.count)
+    if request.start is None and "batch_size" not in request.changes and not encoder.frozen:
+        fitting = partial(fit_batch, config, encoder.module, dataset.view_shape, device, processes.count)
         config, smaller = processes.broadcast(fitting)
         notes += smaller
     if request.resume:
         notes.insert(0, f"{request.out} holds no run yet; this one starts anew.")
-    return config, encoder, built, [*notes, *augmentation_note(config, dataset)]
+    return config, encoder, [*notes, *augmentation_note(config, dataset)]
+
+
+# Training
+
+
+def run(
+    config: Config,
+    dataset: Dataset,
+    folder: RunFolder,
+    device: torch.device,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    encoder: nn.Module | Encoder | None = None,
+    checkpoint_seconds: float = 60.0,
+    console: Console | None = None,
+    callbacks: Sequence[Callback] = (),
+    hint: str | None = None,
+    keep_state: bool = False,
+) -> dict[str, Any]:
+    """Train a configuration in a folder, new or resumed; return the evaluation. The caller's random state is kept.
+    `encoder` is the user's, or comes from `resolve`. `hint` is printed if training takes long; `keep_state` keeps the
+    last checkpoint if the run can be extended."""
+    tell = partial(_tell, console)
+    if not isinstance(encoder, Encoder):
+        config, encoder = resolve(config, dataset, device, encoder, folder if resume else None)
+    with isolated_rng(config, device, encoder), together(device) as processes, ExitStack() as lock:
+        mine = folder if processes.first else None
+        if mine is not None:
+            lock.enter_context(mine.held(tell))
+            if resume:
+                mine.check_resumable(config, dataset)
+            else:
+                mine.refuse_if_taken(overwrite)
+        with first_on_each_machine(processes):
+            data, head = behind_frozen(config, dataset, encoder, device, console)
+        trainer = Trainer(config, data, mine, device, head, checkpoint_seconds, console, processes, hint, callbacks)
+        trainer.keeps_state = keep_state and config.optimization.extendable
+        if mine is not None and not resume:  # the network is built: an impossible configuration leaves no folder
+            _begin(mine, config, dataset, device, encoder)
+        with _saved_so_far(folder):
+            if resume:
+                trainer.resume(folder, tell)
+            return trainer.run()
+
+
+def _tell(console: Console | None, sentence: str) -> None:
+    say([f"note: {sentence}"], console)
+
+
+def _begin(folder: RunFolder, config: Config, dataset: Dataset, device: torch.device, encoder: Encoder) -> None:
+    """Write the configuration, and the weights of a pretrained encoder."""
+    folder.begin(config, dataset, device, encoder=describe_encoder(encoder.module) if encoder.pretrained else None)
+    if encoder.pretrained:
+        keep_encoder(encoder.module, folder)
+
+
+@contextmanager
+def _saved_so_far(folder: RunFolder) -> Iterator[None]:
+    """Say how to resume if the run is interrupted outside the training loop, which saves by itself."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "stopped; the state saved before is intact. "
+            f"Go on with: ric train --out {shlex.quote(str(folder.path))} --resume"
+        ) from None
+    except Unwritable as problem:
+        raise RicnetError(
+            f"{problem.sentence} The state saved before is intact: go on with {setting('resume', True)}."
+        ) from problem
+
+
+# The end
 
 
 def _conclude(
@@ -379,111 +447,7 @@ def _conclude(
         raise Interrupted(f"stopped; the run in {folder.path} is finished.") from None
 
 
-def run(
-    config: Config,
-    dataset: Dataset,
-    folder: RunFolder,
-    device: torch.device,
-    *,
-    overwrite: bool = False,
-    resume: bool = False,
-    encoder: nn.Module | None = None,
-    checkpoint_seconds: float = 60.0,
-    console: Console | None = None,
-    callbacks: Sequence[Callback] = (),
-    hint: str | None = None,
-    keep_state: bool = False,
-    built: Built | None = None,
-) -> dict[str, Any]:
-    """Train a configuration in a folder, new or resumed; return the evaluation. The caller's random state is kept.
-    `hint` is printed if training takes long; `keep_state` keeps the last checkpoint if the run can be extended."""
-    tell = partial(_tell, console)
-    config, encoder, built = _resolved(config, dataset, device, encoder, built, folder if resume else None)
-    with isolated_rng(config, device, encoder), together(device) as processes, ExitStack() as lock:
-        mine = folder if processes.first else None
-        if mine is not None:
-            lock.enter_context(mine.held(tell))
-            if resume:
-                mine.check_resumable(config, dataset)
-            else:
-                mine.refuse_if_taken(overwrite)
-        with first_on_each_machine(processes):
-            data, head = _behind_frozen(config, dataset, encoder, device, console)
-        options = (checkpoint_seconds, console, processes, hint, callbacks, built)
-        trainer = Trainer(config, data, mine, device, head, *options)
-        trainer.keeps_state = keep_state and config.optimization.extendable
-        if mine is not None and not resume:  # the network is built: an impossible configuration leaves no folder
-            _begin(mine, config, dataset, device, encoder)
-        with _saved_so_far(folder):
-            if resume:
-                trainer.resume(folder, tell)
-            return trainer.run()
-
-
-def _resolved(
-    config: Config,
-    dataset: Dataset,
-    device: torch.device,
-    encoder: nn.Module | None,
-    built: Built | None = None,
-    resumed: RunFolder | None = None,
-) -> tuple[Config, nn.Module | None, Built | None]:
-    """The encoder, read or built unless given, and the configuration with the horizon of its exits."""
-    if config.oversize != dataset.oversize:
-        raise RicnetError(
-            f"{setting('oversize', config.oversize)} does not fit {dataset.name}, whose images are stored at "
-            f"{dataset.oversize:g} times the resolution; leave it out."
-        )
-    if encoder is None and config.network.pretrained:
-        encoder = find_encoder(config.network.encoder) if resumed is None else _stored_encoder(resumed)
-    if encoder is None and built is None:
-        built = build_first(config, dataset.input_shape, device)
-    return settle_horizon(config, dataset.input_shape, built.encoder if built else encoder), encoder, built
-
-
-def _tell(console: Console | None, sentence: str) -> None:
-    say([f"note: {sentence}"], console)
-
-
-def _begin(
-    folder: RunFolder, config: Config, dataset: Dataset, device: torch.device, encoder: nn.Module | None
-) -> None:
-    """Write the configuration, and the weights of a pretrained encoder."""
-    pretrained = encoder if config.network.pretrained else None
-    folder.begin(config, dataset, device, encoder=None if pretrained is None else describe_encoder(pretrained))
-    if pretrained is not None:
-        keep_encoder(pretrained, folder)
-
-
-def _behind_frozen(
-    config: Config, dataset: Dataset, encoder: nn.Module | None, device: torch.device, console: Console | None
-) -> tuple[Dataset, nn.Module | None]:
-    """Data and encoder of the network that is trained. With a frozen encoder the data are its features, and there is no
-    encoder, or with exits a stand-in with the shapes of its stages."""
-    if not config.network.freeze or encoder is None:
-        return dataset, encoder
-    refuse_other_kind(encoder, dataset, config)
-    settings, exits = config.optimization, config.network.exits
-    varied = settings.augmentation(dataset.augmentation)
-    copies = settings.augmented_copies if settings.augment and dataset.is_image else 0
-    features = featured(dataset, encoder, device, copies, varied, console, exits)
-    return features, None if exits == "none" else cached_features(encoder, dataset.input_shape, exits)
-
-
-@contextmanager
-def _saved_so_far(folder: RunFolder) -> Iterator[None]:
-    """Say how to resume if the run is interrupted outside the training loop, which saves by itself."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "stopped; the state saved before is intact. "
-            f"Go on with: ric train --out {shlex.quote(str(folder.path))} --resume"
-        ) from None
-    except Unwritable as problem:
-        raise RicnetError(
-            f"{problem.sentence} The state saved before is intact: go on with {setting('resume', True)}."
-        ) from problem
+# Without a folder
 
 
 def train_in_memory(
@@ -496,19 +460,19 @@ def train_in_memory(
 ) -> tuple[Classifier, int]:
     """Train without folder, checkpoint or evaluation; return the classifier and its number of epochs. The caller's
     random state is kept."""
-    config, encoder, built = _resolved(config, dataset, device, encoder)
-    with isolated_rng(config, device, encoder):
-        data, head = _behind_frozen(config, dataset, encoder, device, console)
-        trainer = Trainer(config, data, None, device, head, console=console, built=built)
+    config, resolved = resolve(config, dataset, device, encoder)
+    with isolated_rng(config, device, resolved):
+        data, head = behind_frozen(config, dataset, resolved, device, console)
+        trainer = Trainer(config, data, None, device, head, console=console)
         trainer.train()
         with building_with(trainer.generator):
             # a new network: compiled code cannot be copied or pickled
             model = _trained(config, data, head, trainer.best["weights"], device)
         with drawing_from(trainer.generator):
             fitted = fit(config, model, data.val)
-        if config.network.freeze:
+        if resolved.frozen:
             with building_with(trainer.generator):
-                model = _trained(config, dataset, encoder, trainer.best["weights"], device)
+                model = _trained(config, dataset, resolved, trainer.best["weights"], device)
     rule = fitted.halting
     method = config.method.stopping_by(rule.halt_threshold, rule.max_steps) if rule else config.method
     shape, names = dataset.input_shape, dataset.class_names
@@ -517,9 +481,10 @@ def train_in_memory(
 
 
 def _trained(
-    config: Config, dataset: Dataset, encoder: nn.Module | None, weights: dict[str, Tensor], device: torch.device
+    config: Config, dataset: Dataset, encoder: Encoder | None, weights: dict[str, Tensor], device: torch.device
 ) -> nn.Module:
-    model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
+    given = None if encoder is None else encoder.given
+    model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), given)
     model.load_state_dict(weights | encoder_weights(model))
     backbone.autocast = autocast_dtype(config.optimization.precision, device)
     return model.to(device).eval()

@@ -1,7 +1,6 @@
-"""Callbacks of the trainer: averaging, selection, patience, divergence, collapses, measuring, progress and TensorBoard.
+"""Callbacks of the trainer: selection, patience, divergence, collapses, measuring, progress and TensorBoard.
 A user's callbacks are called in the same way."""
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from ricnet.errors import RicnetError, listing, require_extra, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
@@ -67,45 +66,6 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
         if not isinstance(callback, Callback):
             kind = f"the class {callback.__name__}" if isinstance(callback, type) else f"a {type(callback).__name__}"
             raise RicnetError(f"{setting('callbacks')} holds {kind}; give instances of subclasses of ricnet.Callback.")
-
-
-class Averaging(Callback):
-    """An exponential moving average of the weights, which is evaluated and saved in their place."""
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.model, self.decay = model, decay
-        self.network = copy.deepcopy(model).requires_grad_(False) if decay else model
-        self.updates = torch.zeros((), device=next(model.parameters()).device)
-        self.pair = learned(self.network), learned(model)
-
-    @torch.no_grad()
-    def follow(self) -> None:
-        """Move the average towards the weights, faster at first, when it still holds the initial ones. Part of the
-        update, so that a CUDA graph records it; hence no hook."""
-        if not self.decay:
-            return
-        self.updates.add_(1)
-        share = (9 / (9 + self.updates)).clamp(min=1 - self.decay)
-        average, weights = self.pair
-        if not share.is_cuda:
-            torch._foreach_lerp_(average, weights, float(share))
-            return
-        way = torch._foreach_sub(weights, average)
-        torch._foreach_mul_(way, share)
-        torch._foreach_add_(average, way)
-
-    def restart(self) -> None:
-        """Begin again at the present weights."""
-        self.network.load_state_dict(self.model.state_dict())
-        self.updates.zero_()
-
-    def state_dict(self) -> State:
-        return {"average": self.network.state_dict() if self.decay else {}, "averaged": self.updates}
-
-    def load_state_dict(self, state: State) -> None:
-        if self.decay:
-            self.network.load_state_dict(state["average"])
-        self.updates.copy_(state["averaged"])
 
 
 class Selection(Callback):

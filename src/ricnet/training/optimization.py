@@ -1,14 +1,16 @@
 """One update of the weights: the gradient of a minibatch, in parts and over several processes, the optimizer and its
 learning rate; compiled, and on a GPU recorded as a CUDA graph, with the same results."""
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -16,16 +18,20 @@ from ricnet.distributed import Shard
 from ricnet.errors import RicnetError, setting
 from ricnet.methods import Method
 from ricnet.methods.method import Batch, Metrics
-from ricnet.models.classifier import backbone_of
+from ricnet.models.classifier import backbone_of, learned
 from ricnet.models.config import Optimization
+from ricnet.models.recorded import WARM_UP, capture
 from ricnet.nets.backbone import Backbone
+from ricnet.nets.encoders import ResNet
 from ricnet.training.muon import Muon, muon_matrices
 from ricnet.training.recipes import WORTH_COMPILING
-from ricnet.training.speed import GraphedStep, compile_encoder, compile_method
 
 if TYPE_CHECKING:
     from ricnet.training.trainer import Trainer
 
+SPECIAL_CASES = 64
+"""Variants of one function (shapes, strides, with gradient or without) that torch may compile before it gives up."""
+AnyMethod = TypeVar("AnyMethod", bound=Method[Any])
 Loss = tuple[Float[Tensor, ""], Metrics]
 
 
@@ -216,6 +222,45 @@ def reset_optimizer(optimizer: torch.optim.Optimizer) -> None:
             tensor.zero_()
 
 
+class Averaging:
+    """An exponential moving average of the weights, which is evaluated and saved in their place."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model, self.decay = model, decay
+        self.network = copy.deepcopy(model).requires_grad_(False) if decay else model
+        self.updates = torch.zeros((), device=next(model.parameters()).device)
+        self.pair = learned(self.network), learned(model)
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Move the average towards the weights, faster at first, when it still holds the initial ones. Part of the
+        update, so that a CUDA graph records it."""
+        if not self.decay:
+            return
+        self.updates.add_(1)
+        share = (9 / (9 + self.updates)).clamp(min=1 - self.decay)
+        average, weights = self.pair
+        if not share.is_cuda:
+            torch._foreach_lerp_(average, weights, float(share))
+            return
+        way = torch._foreach_sub(weights, average)
+        torch._foreach_mul_(way, share)
+        torch._foreach_add_(average, way)
+
+    def restart(self) -> None:
+        """Begin again at the present weights."""
+        self.network.load_state_dict(self.model.state_dict())
+        self.updates.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"average": self.network.state_dict() if self.decay else {}, "averaged": self.updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.decay:
+            self.network.load_state_dict(state["average"])
+        self.updates.copy_(state["averaged"])
+
+
 # Compiled and recorded
 
 
@@ -259,3 +304,84 @@ def record_update(trainer: "Trainer") -> Callable[[Tensor], None]:
     torch.set_rng_state(rng)
     torch.cuda.set_rng_state(cuda_rng, trainer.device)
     return step
+
+
+class GraphedStep:
+    """Records `step(rows)` once and replays it on other rows; all other tensors it uses must stay in place."""
+
+    def __init__(self, step: Callable[[Int64[Tensor, "batch"]], None], rows: Int64[Tensor, "batch"]) -> None:
+        self.rows = rows.clone()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                step(self.rows)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with capture(self.graph):
+            step(self.rows)
+
+    def __call__(self, rows: Int64[Tensor, "batch"]) -> None:
+        self.rows.copy_(rows)
+        self.graph.replay()
+
+
+def compile_encoder(encoder: nn.Module) -> None:
+    """Make `encoder` train with compiled code; evaluation, whose batches vary in size, is not compiled.
+
+    A ResNet is compiled block by block: convolutions are library calls, across which nothing can be fused anyway, and
+    blocks of the same shape share their code, so that compiling takes seconds instead of minutes.
+    Call it after all copies of the network have been made: a copy would run the original's code.
+    """
+    parts = [encoder.stem, *encoder.blocks] if isinstance(encoder, ResNet) else [encoder]
+    for part in parts:
+        part.forward = _in_training(part, part.forward)
+
+
+def compile_method(method: AnyMethod) -> AnyMethod:
+    """The same method, for one size of batch, with the functions compiled that it names in `compiled`.
+
+    The rest of a method are library calls and kernels that are fused already (see nets/refiner.py).
+    """
+    kind = type(method)
+    return _with(method, {name: _compiled(getattr(kind, name)) for name in kind.compiled})
+
+
+def measure_rarely(method: AnyMethod, stands_for: Callable[[], int]) -> AnyMethod:
+    """The same method with its diagnostics, `metrics`, computed in some updates only. `stands_for()` is the number of
+    updates that the present one represents: its metrics are multiplied by it, and not computed if it is 0. A method
+    without `metrics` is returned unchanged."""
+    plain: Callable[..., dict[str, Tensor]] | None = getattr(type(method), "metrics", None)
+    if plain is None:
+        return method
+
+    def metrics(*inputs: Any) -> dict[str, Tensor]:
+        count = stands_for()
+        return {name: count * value for name, value in plain(*inputs).items()} if count else {}
+
+    return _with(method, {"metrics": metrics})
+
+
+def _with(method: AnyMethod, functions: dict[str, Callable[..., Any]]) -> AnyMethod:
+    """The same method with other functions."""
+    if not functions:
+        return method
+    kind = type(method)
+    settings = {field.name: getattr(method, field.name) for field in fields(method)}
+    return type(kind.__name__, (kind,), functions)(**settings)  # type: ignore[no-any-return]
+
+
+def _in_training(module: nn.Module, plain: Callable[..., Any]) -> Callable[..., Any]:
+    compiled = _compiled(plain)
+    return lambda *inputs: (compiled if module.training else plain)(*inputs)
+
+
+def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The function compiled, or unchanged if that fails (for example without a compiler); torch logs why."""
+    compiled = torch.compile(plain, dynamic=False)
+
+    def run(*inputs: Any, **options: Any) -> Any:
+        with torch._dynamo.config.patch(recompile_limit=SPECIAL_CASES, suppress_errors=True):
+            return compiled(*inputs, **options)
+
+    return run

@@ -5,29 +5,27 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Int64, Num
 from rich.console import Console
 from torch import Tensor, nn
 
-from ricnet.core.policies import building_with, drawing_from
+from ricnet.core.policies import drawing_from
 from ricnet.data import Dataset, augment, epoch_order
 from ricnet.data.batches import first_mirrored, mix
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.io import is_number
-from ricnet.models.classifier import autocast_dtype, build_model
+from ricnet.machine import SHARE, free_bytes
 from ricnet.models.config import Config
 from ricnet.models.run import RunFolder
-from ricnet.nets.encoders import TINY_IMAGE, build_encoder, is_ours, is_registered_outside
-from ricnet.nets.pretrained import Pretrained
 from ricnet.training.callbacks import (
-    Averaging,
     Callback,
     Collapse,
     Fall,
@@ -41,18 +39,20 @@ from ricnet.training.callbacks import (
 )
 from ricnet.training.console import Interrupted, Narrator, StopRequest
 from ricnet.training.finish import finalize, weighted
+from ricnet.training.network import Encoder, initial_network, seeded_generator
 from ricnet.training.optimization import (
+    Averaging,
     Gradient,
     clip_gradient,
     compile_update,
     make_optimizer,
+    measure_rarely,
     rate_factor,
     record_update,
     restore_optimizer,
     set_rate,
     tensor_cores,
 )
-from ricnet.training.speed import Feed, measure_rarely
 
 MEASURE_EVERY = 10
 """On a CPU, updates per measurement of a method's diagnostics (`metrics` of RIC)."""
@@ -67,38 +67,22 @@ class Trainer:
         dataset: Dataset,
         folder: RunFolder | None,
         device: torch.device,
-        encoder: nn.Module | None = None,
+        encoder: Encoder | None = None,
         checkpoint_seconds: float = 60.0,
         console: Console | None = None,
         processes: Processes = ALONE,
         faster: str | None = None,
         callbacks: Sequence[Callback] = (),
-        built: "Built | None" = None,
     ) -> None:
         """Without a folder nothing is written. Of several processes only the first has a folder; all have the same
-        state after every update. `faster` is a hint printed once for long runs; `built` replaces the encoder that the
-        settings describe."""
-        self.generator = seeded_generator(config, encoder, device)
-        if built is not None:
-            encoder = built.encoder
-            (self.generator or torch.default_generator).set_state(built.rng)
+        state after every update. Without `encoder` it is built from the settings. `faster` is a hint printed once for
+        long runs."""
         dataset = weighted(config, dataset)
         self.config, self.dataset, self.folder, self.device = config, dataset, folder, device
         self.method, self.settings, self.processes = config.method, config.optimization, processes
         self.checkpoint_seconds, self.console = checkpoint_seconds, console or Narrator(stderr=True)
         self.keeps_state = False
         """Whether the last state stays in the folder, so that more epochs can follow."""
-        self.batches = Batches(config, dataset, device, processes, self.generator)
-        self.batch_size, self.updates_per_epoch = self.batches.size, self.batches.per_epoch
-        self.total_updates = self.updates_per_epoch * self.settings.epochs
-
-        self.model = initial_network(config, dataset, encoder, device, self.generator, processes)
-        period = self.method.snapshot_period(self.updates_per_epoch)
-        self.period = None if period == 1 else period  # every update: the network is its own snapshot
-        self.snapshot = copy.deepcopy(self.model).requires_grad_(False) if self.period else self.model
-        self.parameters = list(self.model.parameters())
-        self.optimizer = make_optimizer(self.model, self.settings, device)
-
         self.update = 0
         self.stop = False
         """A callback sets it to end training after the present epoch."""
@@ -106,23 +90,40 @@ class Trainer:
         self.sums: dict[str, Tensor] = {}
         self.outcome: Outcome
         """Beliefs and labels of the validation data after the last epoch."""
+        self._prepare(encoder)
         self.built_in, self.own_callbacks = self._built_in(faster), callbacks
         self.callbacks = [*self.built_in, *callbacks]
+        self.learn = record_update(self)
+
+    def _prepare(self, encoder: Encoder | None) -> None:
+        """The batches, the network with its copies, and what an update of its weights needs."""
+        config, device = self.config, self.device
+        self.generator = seeded_generator(config, encoder, device)
+        self.batches = Batches(config, self.dataset, device, self.processes, self.generator)
+        self.batch_size, self.updates_per_epoch = self.batches.size, self.batches.per_epoch
+        self.total_updates = self.updates_per_epoch * self.settings.epochs
+
+        module = None if encoder is None else encoder.module
+        self.model = initial_network(config, self.dataset, module, device, self.generator, self.processes)
+        period = self.method.snapshot_period(self.updates_per_epoch)
+        self.period = None if period == 1 else period  # every update: the network is its own snapshot
+        self.snapshot = copy.deepcopy(self.model).requires_grad_(False) if self.period else self.model
+        self.averaging = Averaging(self.model, self.settings.average)
+        self.parameters = list(self.model.parameters())
+        self.optimizer = make_optimizer(self.model, self.settings, device)
         compile_update(self)
         if device.type == "cpu":
             self.method = measure_rarely(self.method, self._stands_for)
-        shard, parts = self.batches.shard, self.settings.accumulate
-        self.gradient = Gradient(self.method, self.model, self.snapshot, shard, parts)
-        self.learn = record_update(self)
+        parts = self.settings.accumulate
+        self.gradient = Gradient(self.method, self.model, self.snapshot, self.batches.shard, parts)
 
     def _built_in(self, faster: str | None) -> list[Callback]:
         """In the order in which they are called: Selection after Finite, so that no NaN is selected, and before those
         that read its best epoch; Log after those that add to the line of an epoch."""
-        self.averaging = Averaging(self.model, self.settings.average)
         self.finite, self.selection = Finite(), Selection()
         patience = Patience(self.settings.patience, self.selection)
         choosing = [self.finite, Measuring(patience), self.selection, Fall(self.selection), patience]
-        return [self.averaging, *choosing, Progress(faster), Collapse(), Log()]
+        return [*choosing, Progress(faster), Collapse(), Log()]
 
     def run(self) -> dict[str, Any]:
         """Train to the end, save and evaluate the selected weights; returns the content of evaluation.json."""
@@ -293,6 +294,7 @@ class Trainer:
             "snapshot": self.snapshot.state_dict() if self.period else {},
             "optimizer": self.optimizer.state_dict(),
             "sums": self.sums,
+            **self.averaging.state_dict(),
             **{name: value for callback in self.built_in for name, value in callback.state_dict().items()},
             **_own_states(self.own_callbacks),
             "rng": (self.generator or torch.default_generator).get_state(),
@@ -308,6 +310,7 @@ class Trainer:
         restore_optimizer(self.optimizer, state["optimizer"])
         for name, total in state["sums"].items():
             self.sums.setdefault(name, torch.zeros((), device=self.device)).copy_(total)
+        self.averaging.load_state_dict(state)
         for callback in self.built_in:
             callback.load_state_dict(state)
         (self.generator or torch.default_generator).set_state(state["rng"])
@@ -343,6 +346,65 @@ class Trainer:
 # Minibatches
 
 _order = lru_cache(maxsize=2)(epoch_order)
+THREADS = 8
+"""Threads that read rows of a mapped file: a disk serves several readers better than one."""
+
+
+def fits(inputs: Num[Tensor, "n ..."], device: torch.device) -> bool:
+    """Whether the inputs fit on the device. On a CPU they do, even in a mapped file."""
+    return device.type == "cpu" or is_same(inputs.device, device) or inputs.nbytes <= SHARE * free_bytes(device)
+
+
+def is_same(place: torch.device, device: torch.device) -> bool:
+    """Whether a tensor at `place` is on `device`; "cuda" is the GPU in use, and a tensor has its index."""
+    if place.type != device.type:
+        return False
+    index = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
+    return index in (None, place.index)
+
+
+class Feed:
+    """Inputs on the device. If they do not fit there, threads gather the next batch during an update; each batch is
+    copied into the same place on the device, where a recorded update expects it."""
+
+    def __init__(self, inputs: Num[Tensor, "n ..."], device: torch.device, batch: int) -> None:
+        self.streams = not fits(inputs, device)
+        self.inputs = inputs if self.streams else inputs.to(device)
+        if not self.streams:
+            return
+        on_gpu = device.type == "cuda"
+        shape, dtype = (batch, *inputs.shape[1:]), inputs.dtype
+        self.staged = torch.zeros(shape, dtype=dtype, device=device)
+        self.buffers = [torch.zeros(shape, dtype=dtype, pin_memory=on_gpu) for _ in range(2)]
+        self.copied = [torch.cuda.Event() if on_gpu else None for _ in range(2)]
+        self.pool = ThreadPoolExecutor(THREADS)
+        self.coming: tuple[Tensor, list[Future[None]]] | None = None
+        self.turn = 0
+
+    def stage(self, rows: Int64[Tensor, "batch"], following: Int64[Tensor, "batch"]) -> None:
+        """Copy rows to `staged`, and begin to gather the following ones."""
+        if self.coming is None or not torch.equal(self.coming[0], rows):
+            self._gather(rows)
+        assert self.coming is not None
+        for done in self.coming[1]:
+            done.result()
+        self.staged.copy_(self.buffers[self.turn], non_blocking=True)
+        if (copied := self.copied[self.turn]) is not None:
+            copied.record()
+        self.turn = 1 - self.turn
+        self._gather(following)
+
+    def _gather(self, rows: Int64[Tensor, "batch"]) -> None:
+        if self.coming is not None:
+            for done in self.coming[1]:
+                done.result()
+        if (copied := self.copied[self.turn]) is not None:
+            copied.synchronize()  # else the buffer would be overwritten while it is still being copied
+        pieces = zip(rows.tensor_split(THREADS), self.buffers[self.turn].tensor_split(THREADS), strict=True)
+        self.coming = rows, [self.pool.submit(self._read, own, place) for own, place in pieces]
+
+    def _read(self, rows: Int64[Tensor, "some"], place: Num[Tensor, "some ..."]) -> None:
+        torch.index_select(self.inputs, 0, rows, out=place)
 
 
 class Batches:
@@ -407,116 +469,6 @@ class Batches:
         if self.mixup:
             return mix(inputs, self.labels[rows], self.classes, self.mixup, self.shard, self.generator)
         return (inputs, self.labels[rows]) if self.weights is None else (inputs, self.labels[rows], self.weights[rows])
-
-
-# The network before training, and its random generator
-
-
-def seeded_generator(config: Config, encoder: nn.Module | None, device: torch.device) -> torch.Generator | None:
-    """The generator of a run; None, with torch's global generators seeded, if it draws from those."""
-    if draws_globally(config, encoder, device):
-        torch.manual_seed(config.seed)
-        return None
-    return torch.Generator().manual_seed(config.seed)
-
-
-def draws_globally(config: Config, encoder: nn.Module | None, device: torch.device) -> bool:
-    """Whether a run draws from torch's global generators: on a GPU, and with code from outside the package, which may
-    draw from them (for example dropout in a user's encoder)."""
-    frozen = config.network.freeze or isinstance(encoder, Pretrained)  # these are in eval mode
-    outside = (
-        (encoder is not None and not frozen)
-        or is_registered_outside(config.network.encoder)
-        or not is_ours(type(config.method))
-    )
-    return device.type != "cpu" or outside
-
-
-class Built(NamedTuple):
-    """An encoder built from the settings of a run, and the state of the run's generator after drawing its weights."""
-
-    encoder: nn.Module
-    rng: Tensor
-
-
-def build_first(config: Config, input_shape: tuple[int, ...], device: torch.device) -> Built | None:
-    """The encoder of a run, with the weights that training starts from; None if it is pretrained. It is built once,
-    before the settings are final: batch size and horizon depend on it, and it depends on neither."""
-    if config.network.pretrained:
-        return None
-    with isolated_rng(config, device, None):
-        generator = seeded_generator(config, None, device)
-        with building_with(generator):
-            encoder = build_encoder(config.network, config.view_shape(input_shape))
-        return Built(encoder, (generator or torch.default_generator).get_state())
-
-
-@contextmanager
-def isolated_rng(config: Config, device: torch.device, encoder: nn.Module | None) -> Iterator[None]:
-    """Restore the caller's random state, current device and choice of kernels; turn out-of-memory into a RicnetError.
-
-    A run with its own generator does not touch torch's. One that draws globally seeds the global generator while it
-    runs; other threads that draw from it at the same time change the run's numbers, and the run theirs."""
-    on_gpu = device.type == "cuda"
-    shared = draws_globally(config, encoder, device)
-    forked = torch.random.fork_rng([device] if on_gpu else []) if shared else nullcontext()
-    with forked, torch.cuda.device(device if on_gpu else -1):
-        before = torch.backends.cudnn.benchmark
-        try:
-            yield
-        except torch.OutOfMemoryError:
-            raise RicnetError(
-                f"{device} has too little memory for a batch size of {config.optimization.batch_size}; "
-                f"lower {setting('batch_size')}, {setting('resolution')} or {setting('width')}."
-            ) from None
-        finally:
-            torch.backends.cudnn.benchmark = before
-
-
-def initial_network(
-    config: Config,
-    dataset: Dataset,
-    encoder: nn.Module | None,
-    device: torch.device,
-    generator: torch.Generator | None,
-    processes: Processes,
-) -> nn.Module:
-    """The network before its first update, the same in all processes, on its device and in training mode."""
-    with building_with(generator):
-        model, backbone = build_model(config, dataset.input_shape, len(dataset.class_names), encoder)
-    refuse_other_kind(backbone.reader, dataset, config)
-    backbone.fit_normalization(dataset.train.inputs, dataset.train.labels)
-    backbone.autocast = autocast_dtype(config.optimization.precision, device)
-    model = model.to(device).train()
-    processes.broadcast_tensors(model.state_dict().values())
-    # channels last, in which convolutions are fastest; on a CPU only for images large enough to be worth it
-    worth = max(dataset.view_shape[1:], default=0) > TINY_IMAGE and not has_narrow_shortcut(model)
-    if dataset.is_image and (device.type == "cuda" or worth):
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        torch.backends.cudnn.benchmark = True
-    return model
-
-
-def has_narrow_shortcut(model: nn.Module) -> bool:
-    """Whether a strided 1×1 convolution reads fewer than 8 channels. With channels last torch 2.13 corrupts memory in
-    its backward pass on a CPU."""
-    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    return any(c.kernel_size == (1, 1) and c.stride != (1, 1) and c.in_channels < 8 for c in convolutions)
-
-
-def refuse_other_kind(reader: nn.Module, dataset: Dataset, config: Config) -> None:
-    """Refuse an encoder of token ids on other data, one of other data on token ids, and ids beyond its vocabulary."""
-    encoder, known = setting("encoder", config.network.encoder), getattr(reader, "vocabulary", None)
-    if known is not None and dataset.is_text and int(dataset.train.inputs.max()) >= known:
-        raise RicnetError(f"{dataset.name} has token ids beyond the {known:,} that {encoder} knows; use its tokenizer.")
-    if (known is not None) == dataset.is_text:
-        return
-    if known is not None:
-        raise RicnetError(f"{encoder} reads texts, but the inputs are {dataset.unit}; leave it out.")
-    raise RicnetError(
-        f"{encoder} cannot read texts, which {dataset.name} holds; use {setting('encoder', 'tfidf')} (a module of your "
-        "own that reads token ids needs an attribute `vocabulary`, the number of ids)."
-    )
 
 
 # state.pt: all that determines the next update

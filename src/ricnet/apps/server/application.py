@@ -113,7 +113,7 @@ def _add_predict(
     )
     async def predict(request: Request) -> Response:
         """Classify images, rows or texts; each is refined until the model expects no further gain."""
-        read, options = await _read(request)
+        read, options = await _read(request, classifier, decoders, limits)
         own, notes = _within_budget(classifier, options, most_steps)  # refuses before anything is decoded
         if costs is not None and options.abstain_below is not None:
             raise Refusal(422, "this server answers by costs; leave abstain_below out.")
@@ -133,15 +133,18 @@ def _add_predict(
 
         return await asyncio.to_thread(respond) if options.trace else respond()  # a trace may be large
 
-    async def _read(request: Request) -> tuple[RequestInputs | list[File], Options]:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "application/json":
-            return await decoders.run(requests.read_json, await request.body(), classifier, limits)
-        if kind != "multipart/form-data":
-            raise Refusal(415, "send images as multipart/form-data, or JSON as application/json.")
-        files, options = await _read_form(request, limits.max_batch)
-        requests.check_inputs("images", len(files), classifier, limits)
-        return files, options
+
+async def _read(
+    request: Request, classifier: Classifier, decoders: Decoders, limits: Limits
+) -> tuple[RequestInputs | list[File], Options]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return await decoders.run(requests.read_json, await request.body(), classifier, limits)
+    if kind != "multipart/form-data":
+        raise Refusal(415, "send images as multipart/form-data, or JSON as application/json.")
+    files, options = await _read_form(request, limits.max_batch)
+    requests.check_inputs("images", len(files), classifier, limits)
+    return files, options
 
 
 async def _read_form(request: Request, most: int) -> tuple[list[File], Options]:
