@@ -1,6 +1,7 @@
-"""Train a classifier. `ricnet.train` and `ric train` make a request; `train_in_folder` reads its data, chooses the
-settings, builds the network and trains it. `run` trains a configuration in a folder, new or resumed; `train_in_memory`
-trains without a folder.
+"""Train a classifier: read the data, choose the settings, build the network, train, evaluate.
+
+`ricnet.train` and `ric train` make a `Request`, which `train_in_folder` carries out. `run` trains a configuration in a
+folder, new or resumed; `train_in_memory` trains without a folder.
 """
 
 import shlex
@@ -141,158 +142,10 @@ def train_in_folder(
     return folder
 
 
-# The request: data and settings as given by the user
-
-
-@dataclass(frozen=True)
-class Request:
-    """Data and settings of a run as given by the user. Settings that are None come from `start`, or from a preset."""
-
-    data: Any
-    """A name, a path, a data frame or a Dataset."""
-    changes: Mapping[str, Any]
-    """Settings of any part of a configuration."""
-    target: str | None = None
-    method: str | None = None
-    preset: str | None = None
-    start: Config | None = None
-    """Settings of another run."""
-    test: Any = None
-    """A data frame of test rows; a file of them is one of the `changes`."""
-    module: nn.Module | None = None
-    """The user's encoder."""
-    out: str | Path | None = None
-    device: str = "auto"
-    overwrite: bool = False
-    resume: bool = False
-    track: Track = "none"
-    data_dir: str | Path | None = None
-    callbacks: Sequence[Any] = ()
-    checkpoint_seconds: float = 60.0
-    tokenizer: Tokenizer | None = None
-    """That of the run that is resumed, or of the pretrained encoder; found by `_settle`."""
-
-    @property
-    def what(self) -> Any:
-        """The given data, else that of `start`, else digits."""
-        return self.data if self.data is not None else self.start.data if self.start is not None else "digits"
-
-    @property
-    def is_named(self) -> bool:
-        """Whether the data is a name or a path."""
-        return not isinstance(self.what, Dataset) and not is_frame(self.what)
-
-    @property
-    def method_name(self) -> str:
-        if self.start is not None:
-            return self.start.method.name
-        return choose_method(self.preset or "fast", self.method, self.changes.get("exits", "none") != "none")
-
-    @property
-    def folder(self) -> RunFolder:
-        """`out`, by default runs/DATA-METHOD-seedN."""
-        if self.out is not None:
-            return RunFolder(self.out)
-        if self.is_named:
-            data = with_target(str(self.what), self.target)
-            data = data if self.data is None else whole_path(data)
-        else:
-            data = self.what.name if isinstance(self.what, Dataset) else frame_name(self.target or "")
-        seed = self.changes.get("seed", 0 if self.start is None else self.start.seed)
-        names = (f"{short_name(data)}-{method}-seed{seed}" for method in (self.method_name, RIC.name))
-        folder, former = (RunFolder(Path("runs") / name) for name in names)
-        if self.resume and self.method is None and former.begun and not folder.begun:
-            return former if _stored(former).method.name == self.method_name else folder
-        return folder
-
-    @property
-    def encoder(self) -> str:
-        return str(self.changes.get("encoder", self.start.network.encoder if self.start is not None else "auto"))
-
-    def continuing(self, stored: Config, folder: RunFolder) -> "Request":
-        """The request with the settings of a run that is resumed; given settings must equal them, except for more
-        epochs."""
-        began = all_settings(stored) | {"method": stored.method.name}
-        given = dict(self.changes, method=self.method, preset=self.preset)
-        if self.preset in RETIRED_PRESETS:
-            given |= {"method": RETIRED_PRESETS[self.preset], "preset": "fast"}
-        for name in given:
-            if name not in began:
-                raise RicnetError(unknown_setting(name, stored))
-        names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
-        if isinstance(self.data, str | Path) and whole_path(with_target(str(self.data), self.target)) != stored.data:
-            names.insert(0, "the data")
-        longer = _extended(stored, given["epochs"], folder) if names == [setting("epochs")] else stored
-        if names and longer == stored:
-            change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
-            raise RicnetError(
-                f"{setting('resume', True)} continues with the settings of the run, but {' and '.join(names)} "
-                f"{change} them; leave {them} out."
-            )
-        path = split_target(stored.data)[0]
-        if self.data is None and path not in DATASETS and not user_path(path).exists():
-            raise RicnetError(f"{path}, the data of {folder.path}, no longer exists; restore it to resume the run.")
-        return replace(self, start=longer)
-
-    def dataset(self) -> Dataset:
-        began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
-        settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
-        if self.test is not None and not is_frame(self.test):
-            raise RicnetError(
-                f"{setting('test')} is a {type(self.test).__name__}; give a table's path or a data frame."
-            )
-        if self.is_named and self.test is not None:
-            raise RicnetError(f"{setting('test')} is a data frame, but the data is not; give the path of a table.")
-        if isinstance(self.what, Dataset):
-            names = ("train_fraction", "label_noise", "final_fit")
-            changes = {name: settings[name] for name in names if name in settings}
-            return altered(self._own(self.what, settings), **changes)
-        if self.test is not None:
-            settings |= {"test": self.test}
-        return load_data(self.what, target=self.target, data_dir=self.data_dir, tokenizer=self.tokenizer, **settings)
-
-    def _own(self, dataset: Dataset, settings: Mapping[str, Any]) -> Dataset:
-        given = {name: settings.get(name) for name in ("text", "test", "test_fraction")}
-        for name, value in ({"target": self.target} | given | {"test": given["test"] or self.test}).items():
-            if value is not None:
-                named = setting(name) if value is self.test else setting(name, value)
-                raise RicnetError(f"{named} is for tables, not for the Dataset {dataset.name}; leave it out.")
-        if settings.get("calibration_fraction"):
-            named = setting("calibration_fraction")
-            raise RicnetError(f"{named} is not for a Dataset; give {dataset.name} a calibration split.")
-        if not (len(dataset.train) and len(dataset.val)):
-            lacking = "validation" if len(dataset.train) else "training"
-            raise RicnetError(f"{dataset.name} has no {lacking} rows; give it training and validation rows.")
-        return dataset
-
-    def config(self, dataset: Dataset, device: torch.device) -> Config:
-        """Settings of a new run: those of another run or of a preset, with the changes."""
-        if self.start is not None:
-            config = changed(replace(self.start, data=dataset.name), self.changes)
-        else:
-            config = configure(dataset, self.method, self.preset or "fast", device, **self.changes)
-        return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
-
-
-def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
-    """The settings of a run with more epochs, if they are more."""
-    settings = stored.optimization
-    if not isinstance(epochs, int) or epochs <= settings.epochs:
-        return stored
-    if not settings.extendable:
-        constant = settings.schedule == "constant"
-        cause = setting("warmup_epochs") if constant else setting("schedule", settings.schedule)
-        raise RicnetError(
-            f"{folder.path} cannot be extended to {setting('epochs', epochs)}: with its {cause} the learning rate "
-            f"depends on the number of epochs ({settings.epochs}); start anew with {setting('overwrite', True)}."
-        )
-    return replace(stored, optimization=replace(settings, epochs=epochs))
-
-
 # Settings of the run that is resumed, or of the pretrained encoder
 
 
-def _settle(request: Request, folder: RunFolder, processes: Processes) -> tuple[Request, Config | None]:
+def _settle(request: "Request", folder: RunFolder, processes: Processes) -> tuple["Request", Config | None]:
     """For a resumed run, the request with its stored settings, and these; else the request with the settings of its
     encoder, and None."""
     request = replace(request, out=folder.path)
@@ -328,14 +181,14 @@ def _nothing_left(folder: RunFolder) -> str:
 # Data, settings and encoder
 
 
-def _read(request: Request, processes: Processes) -> Dataset:
+def _read(request: "Request", processes: Processes) -> Dataset:
     with first_on_each_machine(processes):
         dataset = request.dataset()
     return replace(dataset, notes=(*dataset.notes, *copies_note(dataset))) if processes.first else dataset
 
 
 def _choose(
-    request: Request, dataset: Dataset, device: torch.device, processes: Processes, resumed: RunFolder | None
+    request: "Request", dataset: Dataset, device: torch.device, processes: Processes, resumed: RunFolder | None
 ) -> tuple[Config, Encoder, list[str]]:
     """The settings of the run, its encoder, and notes. The batch size of a preset is lowered to fit into memory."""
     if resumed is not None and request.start is not None:
@@ -488,3 +341,151 @@ def _trained(
     model.load_state_dict(weights | encoder_weights(model))
     backbone.autocast = autocast_dtype(config.optimization.precision, device)
     return model.to(device).eval()
+
+
+# The request: data and settings as given by the user
+
+
+@dataclass(frozen=True)
+class Request:
+    """Data and settings of a run as given by the user. Settings that are None come from `start`, or from a preset."""
+
+    data: Any
+    """A name, a path, a data frame or a Dataset."""
+    changes: Mapping[str, Any]
+    """Settings of any part of a configuration."""
+    target: str | None = None
+    method: str | None = None
+    preset: str | None = None
+    start: Config | None = None
+    """Settings of another run."""
+    test: Any = None
+    """A data frame of test rows; a file of them is one of the `changes`."""
+    module: nn.Module | None = None
+    """The user's encoder."""
+    out: str | Path | None = None
+    device: str = "auto"
+    overwrite: bool = False
+    resume: bool = False
+    track: Track = "none"
+    data_dir: str | Path | None = None
+    callbacks: Sequence[Any] = ()
+    checkpoint_seconds: float = 60.0
+    tokenizer: Tokenizer | None = None
+    """That of the run that is resumed, or of the pretrained encoder; found by `_settle`."""
+
+    @property
+    def what(self) -> Any:
+        """The given data, else that of `start`, else digits."""
+        return self.data if self.data is not None else self.start.data if self.start is not None else "digits"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the data is a name or a path."""
+        return not isinstance(self.what, Dataset) and not is_frame(self.what)
+
+    @property
+    def method_name(self) -> str:
+        if self.start is not None:
+            return self.start.method.name
+        return choose_method(self.preset or "fast", self.method, self.changes.get("exits", "none") != "none")
+
+    @property
+    def folder(self) -> RunFolder:
+        """`out`, by default runs/DATA-METHOD-seedN."""
+        if self.out is not None:
+            return RunFolder(self.out)
+        if self.is_named:
+            data = with_target(str(self.what), self.target)
+            data = data if self.data is None else whole_path(data)
+        else:
+            data = self.what.name if isinstance(self.what, Dataset) else frame_name(self.target or "")
+        seed = self.changes.get("seed", 0 if self.start is None else self.start.seed)
+        names = (f"{short_name(data)}-{method}-seed{seed}" for method in (self.method_name, RIC.name))
+        folder, former = (RunFolder(Path("runs") / name) for name in names)
+        if self.resume and self.method is None and former.begun and not folder.begun:
+            return former if _stored(former).method.name == self.method_name else folder
+        return folder
+
+    @property
+    def encoder(self) -> str:
+        return str(self.changes.get("encoder", self.start.network.encoder if self.start is not None else "auto"))
+
+    def continuing(self, stored: Config, folder: RunFolder) -> "Request":
+        """The request with the settings of a run that is resumed; given settings must equal them, except for more
+        epochs."""
+        began = all_settings(stored) | {"method": stored.method.name}
+        given = dict(self.changes, method=self.method, preset=self.preset)
+        if self.preset in RETIRED_PRESETS:
+            given |= {"method": RETIRED_PRESETS[self.preset], "preset": "fast"}
+        for name in given:
+            if name not in began:
+                raise RicnetError(unknown_setting(name, stored))
+        names = [setting(name) for name, value in given.items() if value is not None and value != began[name]]
+        if isinstance(self.data, str | Path) and whole_path(with_target(str(self.data), self.target)) != stored.data:
+            names.insert(0, "the data")
+        longer = _extended(stored, given["epochs"], folder) if names == [setting("epochs")] else stored
+        if names and longer == stored:
+            change, them = ("changes", "it") if len(names) == 1 else ("change", "them")
+            raise RicnetError(
+                f"{setting('resume', True)} continues with the settings of the run, but {' and '.join(names)} "
+                f"{change} them; leave {them} out."
+            )
+        path = split_target(stored.data)[0]
+        if self.data is None and path not in DATASETS and not user_path(path).exists():
+            raise RicnetError(f"{path}, the data of {folder.path}, no longer exists; restore it to resume the run.")
+        return replace(self, start=longer)
+
+    def dataset(self) -> Dataset:
+        began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
+        settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
+        if self.test is not None and not is_frame(self.test):
+            raise RicnetError(
+                f"{setting('test')} is a {type(self.test).__name__}; give a table's path or a data frame."
+            )
+        if self.is_named and self.test is not None:
+            raise RicnetError(f"{setting('test')} is a data frame, but the data is not; give the path of a table.")
+        if isinstance(self.what, Dataset):
+            names = ("train_fraction", "label_noise", "final_fit")
+            changes = {name: settings[name] for name in names if name in settings}
+            return altered(self._own(self.what, settings), **changes)
+        if self.test is not None:
+            settings |= {"test": self.test}
+        return load_data(self.what, target=self.target, data_dir=self.data_dir, tokenizer=self.tokenizer, **settings)
+
+    def _own(self, dataset: Dataset, settings: Mapping[str, Any]) -> Dataset:
+        given = {name: settings.get(name) for name in ("text", "test", "test_fraction")}
+        for name, value in ({"target": self.target} | given | {"test": given["test"] or self.test}).items():
+            if value is not None:
+                named = setting(name) if value is self.test else setting(name, value)
+                raise RicnetError(f"{named} is for tables, not for the Dataset {dataset.name}; leave it out.")
+        if settings.get("calibration_fraction"):
+            named = setting("calibration_fraction")
+            raise RicnetError(f"{named} is not for a Dataset; give {dataset.name} a calibration split.")
+        if not (len(dataset.train) and len(dataset.val)):
+            lacking = "validation" if len(dataset.train) else "training"
+            raise RicnetError(f"{dataset.name} has no {lacking} rows; give it training and validation rows.")
+        return dataset
+
+    def config(self, dataset: Dataset, device: torch.device) -> Config:
+        """Settings of a new run: those of another run or of a preset, with the changes."""
+        if self.start is not None:
+            config = changed(replace(self.start, data=dataset.name), self.changes)
+        else:
+            config = configure(dataset, self.method, self.preset or "fast", device, **self.changes)
+        return replace(config, data=whole_path(with_target(str(self.what), self.target))) if self.is_named else config
+
+
+def _extended(stored: Config, epochs: object, folder: RunFolder) -> Config:
+    """The settings of a run with more epochs, if they are more."""
+    settings = stored.optimization
+    if not isinstance(epochs, int) or epochs <= settings.epochs:
+        return stored
+    if not settings.extendable:
+        constant = settings.schedule == "constant"
+        cause = setting("warmup_epochs") if constant else setting("schedule", settings.schedule)
+        raise RicnetError(
+            f"{folder.path} cannot be extended to {setting('epochs', epochs)}: with its {cause} the learning rate "
+            f"depends on the number of epochs ({settings.epochs}); start anew with {setting('overwrite', True)}."
+        )
+    return replace(stored, optimization=replace(settings, epochs=epochs))
