@@ -249,7 +249,7 @@ def test_a_run_parses_once_and_chooses_its_recipe_once(
     calls: Counter[str] = Counter()
     for place in ("apps.commands.train.read", "training.recipes.preset"):
         count_calls(f"ricnet.{place}", calls, monkeypatch)
-    for module in ("models.classifier", "training.trainer"):
+    for module in ("models.classifier", "training.network"):
         count_calls(f"ricnet.{module}.build_encoder", calls, monkeypatch)
     monkeypatch.setattr("ricnet.apps.commands.train.preset", lambda *_: pytest.fail("only help needs it"))
     data = make_data(EXITS if exits else PHOTOS, tmp_path / "data")

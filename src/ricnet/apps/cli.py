@@ -51,7 +51,7 @@ ric {__version__}: classifiers that refine a belief in steps and learn when to s
 
 usage: ric COMMAND [OPTIONS]
 
-{chr(10).join(f"  {name:<10}{text}" for name, text in COMMANDS.items())}
+{chr(10).join(f"  {name:<11}{text}" for name, text in COMMANDS.items())}
 
 Start here:
   ric train            train on scikit-learn's digits, in a minute or two
@@ -323,6 +323,9 @@ def show_help(flags: Sequence[Flag], command: str, about: str) -> None:
             values = flag.default if isinstance(flag.default, tuple) else (flag.default,)
             shown = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
             text += f" (default: {'yes' if flag.default is True else shown})"
+        if flag.kind is bool and flag.default is False:  # --no-NAME is accepted too, to override --config
+            groups[flag.group].add_argument(flag.option, action="store_true", help=text)
+            continue
         _add_option(groups[flag.group], flag, help=text)
     print(parser.format_help(), end="")
     sys.exit(0)

@@ -19,7 +19,7 @@ from ricnet.core.policies import drawing_from
 from ricnet.data import Dataset, augment, epoch_order
 from ricnet.data.batches import first_mirrored, mix
 from ricnet.distributed import ALONE, Processes
-from ricnet.errors import RicnetError, setting
+from ricnet.errors import Interrupted, RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
 from ricnet.io import is_number
 from ricnet.machine import SHARE, free_bytes
@@ -37,7 +37,7 @@ from ricnet.training.callbacks import (
     Selection,
     State,
 )
-from ricnet.training.console import Interrupted, Narrator, StopRequest
+from ricnet.training.console import Narrator, StopRequest
 from ricnet.training.finish import finalize, weighted
 from ricnet.training.network import Encoder, initial_network, seeded_generator
 from ricnet.training.optimization import (
