@@ -18,7 +18,7 @@ from ricnet.studies.experiments import Benchmark, Experiment
 
 from .conftest import Refused, RunRic
 
-QUICK = ["--set", "epochs=2", "batch_size=32", "width=0.1"]
+QUICK = ["--epochs", "2", "--batch-size", "32", "--width", "0.1"]
 
 
 @pytest.fixture
@@ -105,11 +105,9 @@ def test_a_second_call_repeats_nothing(data: Path, run_ric: RunRic) -> None:
         ("--methods rick", "ric"),
         ("--seeds 0", "--seeds 0"),
         ("--jobs 0", "--jobs 0"),
-        ("--set epoch=3", "epochs"),
-        ("--set seed=3", "--seeds"),
         ("--methods ric:seed=3", "--seeds"),
         ("--out blobs.npz", "--out blobs.npz"),
-        ("--set epochs=0", "--epochs 0"),
+        ("--epochs 0", "--epochs 0"),
         ("--methods supervised --reference ric", "--reference ric"),
         ("nowhere.npz", "nowhere.npz"),
     ],

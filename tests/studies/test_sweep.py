@@ -220,7 +220,7 @@ def test_a_study_about_something_else_and_a_storage_that_cannot_be_opened(sweep:
 @pytest.mark.slow
 def test_two_processes_work_on_one_sweep(data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ricnet", "sweep", str(data), "--method", "supervised", "--trials", "6"]
-    command += ["--set", "epochs=3", "width=0.1", "--storage", f"sqlite:///{tmp_path / 'shared.db'}"]
+    command += ["--epochs", "3", "--width", "0.1", "--storage", f"sqlite:///{tmp_path / 'shared.db'}"]
     homes = [tmp_path / "one", tmp_path / "two"]
     for home in homes:
         home.mkdir()

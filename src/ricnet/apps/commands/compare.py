@@ -25,7 +25,6 @@ from ricnet.studies.experiments import (
     System,
     all_systems,
     find_system,
-    parse_settings,
     settings_of,
 )
 from ricnet.studies.runner import Runner
@@ -48,8 +47,6 @@ class Compare(Training):
     """Seeds 0 to N − 1; differences are tested from 5 seeds."""
     reference: str | None = None
     """System that the others are compared with; by default the first."""
-    set: tuple[str, ...] = ()
-    """Settings that every system must have, as SETTING=VALUE: --set epochs=30 is --epochs 30."""
     jobs: int | None = None
     """Runs at once; by default one per CPU core, or one on a GPU."""
     runs: Path = Path("runs/studies")
@@ -115,10 +112,9 @@ def _experiments(options: Compare, given: Mapping[str, Any], console: Console) -
         own = own_settings(system, given, options.preset)
         for setting in given.keys() - own.keys():
             without.setdefault(setting, []).append(name)
-        common = own | parse_settings(options.set, system.method, "--set")
-        if "seed" in (*common, *system.changes):
+        if "seed" in system.changes:
             raise RicnetError("seeds are given by --seeds, which takes 0 to N − 1; remove seed from the settings.")
-        benchmark = Benchmark(label, options.source, tuple(sorted(common.items())))
+        benchmark = Benchmark(label, options.source, tuple(sorted(own.items())))
         experiments.append(Experiment(name, benchmark, tuple(range(options.seeds)), preset=options.preset))
     for setting, names in sorted(without.items()):
         flag = f"--{setting.replace('_', '-')} {given[setting]}"

@@ -245,8 +245,6 @@ class Serve(OfModel):
     """Other host names of this server, such as that of a web server in front. Requests for other names than localhost
     and the address listened on are refused, so that no page of another site can read the answers. With --host 0.0.0.0,
     any IP address and this machine's own name are allowed too."""
-    open: bool = False
-    """Open the page in a browser."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, cuda:1 …"""
     budget: float | None = None

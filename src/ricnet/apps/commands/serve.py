@@ -30,17 +30,17 @@ def serve(options: Serve) -> None:
         hosts = allowed_hosts(listening, options.host, options.allow_host)
         classifier = open_model(options.run, options.device, options.budget)
         costs = None if options.costs is None else read_costs(options.costs, classifier.class_names)
-        run_server(classifier, options.run, listening, options.open, options.limits, hosts, costs)
+        run_server(classifier, options.run, listening, options.limits, hosts, costs)
 
 
 def run_server(
     classifier: Classifier,
     run: str,
     listening: socket.socket,
-    open_browser: bool,
     limits: Limits | None = None,
     hosts: Hosts | None = None,
     costs: Costs | None = None,
+    open_browser: bool = False,
 ) -> None:
     from ricnet.apps.server import application, connections
 
@@ -57,7 +57,7 @@ def demo(options: Demo) -> None:
 
     with listen("127.0.0.1", options.port) as listening:
         run = prepare(options.device)
-        run_server(open_model(run, options.device), run, listening, options.browser)
+        run_server(open_model(run, options.device), run, listening, open_browser=options.browser)
 
 
 def prepare(device: str) -> str:

@@ -17,7 +17,6 @@ from ricnet.errors import Interrupted, RicnetError, require, require_extra
 from ricnet.io import short_name
 from ricnet.models.config import DATA_SETTINGS, Config
 from ricnet.models.locate import find_tokenizer
-from ricnet.studies.experiments import parse_settings
 from ricnet.training.api import pick_device
 from ricnet.training.console import GO_ON, Narrator, say
 from ricnet.training.recipes import configure, for_encoder
@@ -41,8 +40,6 @@ class SweepOptions(Training):
     space: tuple[str, ...] = ()
     """What to search: lr=1e-4..1e-2:log epsilon=0.1..0.4 activation=relu,silu; by default the most important
     settings, around the values of the preset. The preset itself is the first trial if it is in the space."""
-    set: tuple[str, ...] = ()
-    """Settings that all trials share, as SETTING=VALUE: --set epochs=30 is --epochs 30."""
     metric: Literal["nll", "accuracy", "ece"] = "nll"
     """What to improve, on validation data."""
     storage: str | None = None
@@ -55,7 +52,7 @@ class SweepOptions(Training):
 
 
 def sweep(arguments: Sequence[str]) -> None:
-    options, settings = read_sweep(arguments)
+    options, shared = read_sweep(arguments)
     require(options.trials >= 1, "trials", options.trials, "at least 1")
     require_extra("ric sweep", "sweep", "optuna")
     import optuna
@@ -65,7 +62,6 @@ def sweep(arguments: Sequence[str]) -> None:
     optuna.logging.set_verbosity(logging.CRITICAL)  # we print its messages
     name = options.name or f"sweep-{short_name(whole_path(options.source))}-{options.method}"
     storage = options.storage or f"sqlite:///{name}.db"
-    shared = settings | parse_settings(options.set, options.method, "--set")
     plan = _sweep(options, shared, options.runs / name)
     study = sweeping.open_study(name, storage, options.metric, plan.base, plan.space)
     try:
