@@ -246,27 +246,27 @@ ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
 Evaluation = Mapping[str, Any]
 
 
-def advice(evaluation: Evaluation, course: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
-    """Lines for the terminal, hints first: only the first lines may be shown. `course` is the validation NLL of each
+def advice(evaluation: Evaluation, val_nll: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
+    """Lines for the terminal, hints first: only the first lines may be shown. `val_nll` is the validation NLL of each
     epoch."""
-    notes = [*ended_early(course, config), *filter(None, [evaluation.get("baselines_note")])]
-    found = hints(evaluation, course, config, dataset)
+    notes = [*ended_early(val_nll, config), *filter(None, [evaluation.get("baselines_note")])]
+    found = hints(evaluation, val_nll, config, dataset)
     return [*(f"hint: {hint}" for hint in found), *(f"note: {note}" for note in notes)]
 
 
-def ended_early(course: Sequence[float], config: Config) -> list[str]:
+def ended_early(val_nll: Sequence[float], config: Config) -> list[str]:
     epochs, patience = config.optimization.epochs, config.optimization.patience
-    if patience is None or len(course) >= epochs:
+    if patience is None or len(val_nll) >= epochs:
         return []
     why = f"because the last {patience} brought no improvement ({setting('patience')})"
-    return [f"Ended after {len(course)} of {epochs} epochs, {why}."]
+    return [f"Ended after {len(val_nll)} of {epochs} epochs, {why}."]
 
 
-def hints(evaluation: Evaluation, course: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
+def hints(evaluation: Evaluation, val_nll: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
     found = []
     if config.optimization.epochs >= SHORT:
         found = [
-            _nothing_learned(evaluation, config, dataset) or _too_short(course, config),
+            _nothing_learned(evaluation, config, dataset) or _too_short(val_nll, config),
             _too_sure(evaluation, config),
         ]
     found += [_simpler_is_better(evaluation, dataset), _too_few(evaluation, config, dataset.unit)]
@@ -293,12 +293,12 @@ def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -
     )
 
 
-def _too_short(course: Sequence[float], config: Config) -> str | None:
+def _too_short(val_nll: Sequence[float], config: Config) -> str | None:
     """Hint if validation NLL was still falling at the end; none if patience ended the run."""
-    epochs, part = config.optimization.epochs, max(1, len(course) // 10)
-    if len(course) < max(2, epochs):
+    epochs, part = config.optimization.epochs, max(1, len(val_nll) // 10)
+    if len(val_nll) < max(2, epochs):
         return None
-    before, after = (sum(course[-end * part :][:part]) / part for end in (2, 1))
+    before, after = (sum(val_nll[-end * part :][:part]) / part for end in (2, 1))
     if after > (1 - STILL_FALLING) * before:
         return None
     last = f"the last {part} epochs" if part > 1 else "the last epoch"

@@ -106,22 +106,22 @@ def finalize(
     model: nn.Module,
     dataset: Dataset,
     folder: RunFolder | None,
-    course: dict[str, Any],
+    facts: dict[str, Any],
     processes: Processes = ALONE,
 ) -> dict[str, Any]:
-    """Calibrate, evaluate and write. `dataset` comes from `weighted`; `course` (selected epoch, seconds) is stored with
+    """Calibrate, evaluate and write. `dataset` comes from `weighted`; `facts` (selected epoch, seconds) is stored with
     the evaluation, which is written last and marks a finished run. Only the first of several processes has a folder.
 
     Results are calibrated (temperature, halting rule); if that changes them, `raw` holds the uncalibrated ones. Without
     test rows, `test` is null."""
     fitted = fit(config, model, dataset.val, processes)
     reading, method = fitted.reading, config.method
-    asked, as_trained = (in_steps(method, model, heat) or method for heat in (reading.temperature, 1.0))
+    tempered, as_trained = (in_steps(method, model, heat) or method for heat in (reading.temperature, 1.0))
     readings = [reading] if reading == AS_TRAINED else [reading, AS_TRAINED]
     splits = {"train": dataset.train, "val": dataset.val, **({"test": dataset.test} if len(dataset.test) else {})}
-    seen = {name: observe_each(asked, model, split, readings, processes=processes) for name, split in splits.items()}
+    seen = {name: observe_each(tempered, model, split, readings, processes=processes) for name, split in splits.items()}
     outcomes, raw = ({name: each[i] for name, each in seen.items()} for i in (0, -1))
-    if asked != as_trained:  # confidence, and so the exit, depends on the temperature
+    if tempered != as_trained:  # confidence, and so the exit, depends on the temperature
         raw = {name: observe(as_trained, model, split, processes=processes) for name, split in splits.items()}
     if folder is not None:
         _refuse_no_belief(outcomes, dataset, folder)
@@ -129,12 +129,12 @@ def finalize(
     def evaluated() -> dict[str, Any]:
         measured = _reports(outcomes, config, dataset)
         unfitted = _reports(raw, config, dataset) if len(readings) > 1 else measured
-        entry = measured | ({} if unfitted == measured else {"raw": unfitted}) | {"fitted": fitted.entry} | course
-        return entry | _beside(entry, outcomes, config, dataset, folder)
+        entry = measured | ({} if unfitted == measured else {"raw": unfitted}) | {"fitted": fitted.entry} | facts
+        return entry | _baselines_and_hints(entry, outcomes, config, dataset, folder)
 
     evaluation: dict[str, Any] = processes.broadcast(evaluated)
     if folder is not None:
-        _leave(folder, asked, model, dataset, outcomes, fitted)
+        _write_files(folder, tempered, model, dataset, outcomes, fitted)
         folder.finish(evaluation)
     return evaluation
 
@@ -149,7 +149,7 @@ def _reports(outcomes: Mapping[str, Outcome], config: Config, dataset: Dataset) 
     }
 
 
-def _beside(
+def _baselines_and_hints(
     entry: Mapping[str, Any],
     outcomes: Mapping[str, Outcome],
     config: Config,
@@ -160,12 +160,12 @@ def _beside(
     baselines, note = dict[str, Any](), None
     if config.baselines and "test" in outcomes:
         baselines, note = fit_baselines(dataset, outcomes["test"].log_beliefs, config.class_weight == "balanced")
-    course = [] if folder is None else folder.validation_nll()
-    found = hints({**entry, "baselines": baselines}, course, config, as_given(dataset))
+    val_nll = [] if folder is None else folder.validation_nll()
+    found = hints({**entry, "baselines": baselines}, val_nll, config, as_given(dataset))
     return {
         "baselines": baselines,
         "baselines_note": note,
-        "notes": [in_flags(each) for each in (*dataset.notes, *ended_early(course, config))],
+        "notes": [in_flags(each) for each in (*dataset.notes, *ended_early(val_nll, config))],
         "hints": [in_flags(hint) for hint in found],
     }
 
@@ -180,7 +180,7 @@ def _refuse_no_belief(outcomes: Mapping[str, Outcome], dataset: Dataset, folder:
             )
 
 
-def _leave(
+def _write_files(
     folder: RunFolder,
     method: Inference,
     model: nn.Module,

@@ -134,8 +134,8 @@ def rate_factor(update: int, total: int, warmup: int, schedule: str, end: float 
         return (update + 1) / warmup
     if schedule == "constant":
         return 1.0
-    way = (update - warmup) / max(1, total - warmup)
-    return end + (1 - end) * (1 - way if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * way)))
+    progress = (update - warmup) / max(1, total - warmup)
+    return end + (1 - end) * (1 - progress if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def make_optimizer(model: nn.Module, settings: Optimization, device: torch.device) -> torch.optim.Optimizer:
@@ -243,9 +243,9 @@ class Averaging:
         if not share.is_cuda:
             torch._foreach_lerp_(average, weights, float(share))
             return
-        way = torch._foreach_sub(weights, average)
-        torch._foreach_mul_(way, share)
-        torch._foreach_add_(average, way)
+        change = torch._foreach_sub(weights, average)
+        torch._foreach_mul_(change, share)
+        torch._foreach_add_(average, change)
 
     def restart(self) -> None:
         """Begin again at the present weights."""

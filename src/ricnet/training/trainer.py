@@ -130,9 +130,9 @@ class Trainer:
         self.train()
         if self.folder is not None:
             self.folder.write_model(self.best["weights"])
-        course = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
+        facts = {"selected_epoch": self.best["epoch"], "seconds": round(self.seconds, 1)}
         with drawing_from(self.generator):
-            evaluation = finalize(self.config, self.model, self.dataset, self.folder, course, self.processes)
+            evaluation = finalize(self.config, self.model, self.dataset, self.folder, facts, self.processes)
         if self.folder is not None:
             self.folder.drop_states(keep_last=self.keeps_state)
             if not (self.config.network.freeze or self.keeps_state):
