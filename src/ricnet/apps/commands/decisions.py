@@ -2,13 +2,12 @@
 prediction sets, costs, class weights, exits of limited loss, answers of limited error."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Num
-from torch import Tensor
+from jaxtyping import Float, Int
 
 from ricnet.apps.commands.options import Deciding
 from ricnet.core.trajectory import Trajectory
@@ -18,7 +17,7 @@ from ricnet.evaluation.conformal import SetRule, measure_sets, share_of
 from ricnet.evaluation.costs import Costs, Weights, answer_score, mean_cost, read_costs
 from ricnet.evaluation.evaluate import UNSURE
 from ricnet.evaluation.risk import Tested
-from ricnet.models.classifier import Classifier, backbone_of
+from ricnet.models.classifier import Classifier
 from ricnet.models.guarantees import (
     Exits,
     control_abstention,
@@ -29,7 +28,6 @@ from ricnet.models.guarantees import (
     tuned_weights,
 )
 from ricnet.models.loading import load
-from ricnet.nets.words import SLOTS, TfIdf
 from ricnet.training.console import say, unfinished
 
 
@@ -61,21 +59,6 @@ def adjust(classifier: Classifier, halt_threshold: float | None, readout: str | 
         if name not in known:
             raise RicnetError(f"{setting(name)} has no effect with the method {classifier.method.name}; remove it.")
     return dataclasses.replace(classifier, method=dataclasses.replace(classifier.method, **given))
-
-
-def word_check(classifier: Classifier) -> Callable[[Num[Tensor, "n ..."]], list[int]]:
-    """A function from inputs to the places of texts without a word that the model knows: their answers do not depend on
-    them. Empty texts are noted when they are read."""
-    encoder = backbone_of(classifier.model).reader
-    if not isinstance(encoder, TfIdf):
-        return lambda inputs: []
-    known = encoder.feature.cpu() > 0
-
-    def places(ids: Num[Tensor, "n tokens"]) -> list[int]:
-        words = ids > 0
-        return (words.any(1) & ~(known[ids.long() % SLOTS] & words).any(1)).nonzero().flatten().tolist()
-
-    return places
 
 
 @dataclass(frozen=True)

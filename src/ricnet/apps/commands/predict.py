@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from ricnet.apps.commands.decisions import decide, open_model, word_check
+from ricnet.apps.commands.decisions import decide, open_model
 from ricnet.apps.commands.options import Predict
 from ricnet.core.trajectory import Trajectory
 from ricnet.data.inputs import read_inputs
@@ -38,8 +38,6 @@ def predict(options: Predict) -> None:
     asked = options.inputs or _examples(classifier)
     names, rows, notes, problems = read_inputs(asked, classifier.input_shape, classifier.columns)
     say([*notes, *(f"skipped: {problem}" for problem in problems)])
-    if unknown := word_check(classifier)(rows):
-        say([f"note: {len(unknown)} of {len(rows)} texts have no word that the model knows; ignore their predictions."])
     records: list[dict[str, Any]] = []
     least = options.abstain_below if decisions.answered is None else decisions.answered.threshold
     for path in _refine(rows, classifier, options):

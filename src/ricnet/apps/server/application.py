@@ -24,13 +24,12 @@ from jinja2 import Environment, FileSystemLoader
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from ricnet.apps.commands.decisions import Decisions, word_check
+from ricnet.apps.commands.decisions import Decisions
 from ricnet.apps.server import requests, responses
 from ricnet.apps.server.batching import Batcher, Question
 from ricnet.apps.server.connections import Guard, address_of, most_connections, server
 from ricnet.apps.server.limits import Hosts, Limits, Refusal
 from ricnet.apps.server.requests import Decoders, File, Options, RequestInputs
-from ricnet.errors import listed
 from ricnet.evaluation.conformal import SetRule
 from ricnet.evaluation.costs import Costs
 from ricnet.io import short
@@ -104,7 +103,6 @@ def _add_predict(
         code: {"model": responses.Problem, "description": words} for code, words in REFUSALS.items()
     }
     horizon, most_steps = responses.horizon(classifier), responses.most_steps(classifier)
-    without_words = word_check(classifier)
 
     @app.post(
         "/v1/predict",
@@ -119,8 +117,6 @@ def _add_predict(
             raise Refusal(422, "this server answers by costs; leave abstain_below out.")
         decisions = Decisions(_set_rule(own or classifier, options), costs)
         given = read if isinstance(read, RequestInputs) else await decoders.decode(read, request.is_disconnected)
-        if unknown := [given.names[place] for place in without_words(given.inputs)]:
-            notes.append(f"texts without a word that the model knows, ignore their predictions: {listed(unknown)}.")
         deadline = None if options.max_ms is None else request.state.arrived + options.max_ms / 1000
         # max_steps equal to the horizon changes nothing; without it, more requests can be batched.
         max_steps = None if options.max_steps == (responses.horizon(own) if own else horizon) else options.max_steps
