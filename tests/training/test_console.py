@@ -18,7 +18,7 @@ from ricnet.models.config import Config, Optimization
 from ricnet.models.run import RunFolder
 from ricnet.training import console
 from ricnet.training.console import SHORT, ProgressBar, advice, announcement, duration, hints, unfinished
-from ricnet.training.recipes import Facts, preset
+from ricnet.training.recipes import Facts, changed, preset
 
 
 def finished(path: Path, nll: list[float]) -> RunFolder:
@@ -199,6 +199,7 @@ FALLING = f"({(1 / 17 + 1 / 18) / 2:.3f} to {(1 / 19 + 1 / 20) / 2:.3f})"
 LONG = of_epochs(10)
 FITTED = of_epochs(10, calibration="temperature")
 BY_NLL = replace(FITTED, optimization=replace(FITTED.optimization, select="nll"))
+FINAL = changed(of_epochs(20), {"final_fit": True})
 IMPATIENT = replace(of_epochs(30), optimization=replace(of_epochs(30).optimization, patience=5))
 
 
@@ -217,7 +218,10 @@ def said(config: Config, dataset: Dataset, nll: list[float] | None = None, **par
         (IMPATIENT, COURSE, {}, ("note", "20 of 30 epochs", "the last 5 brought", "--patience")),
         (LONG, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%", "--calibration temperature", "--select nll")),
         (FITTED, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%", "--select nll")),
-        (BY_NLL, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%", "--val-fraction (now 0.1)")),
+        (BY_NLL, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%).")),
+        (FINAL, COURSE, {"val": BOLD | {"n": 7}}, None),
+        (FINAL, COURSE, {"test": None}, None),
+        (FINAL, COURSE, {"test": BOLD}, ("test accuracy 64.0%", "97.0%).")),
         (LONG, None, {"val": BOLD}, None),
         (LONG, None, {"val": LUCKY, "test": LUCKY}, None),
         (LONG, None, {"train": GOOD | {"accuracy": 0.979, "nll": 0.01}}, None),

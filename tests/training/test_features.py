@@ -32,7 +32,7 @@ from ricnet.nets import backbone
 from ricnet.nets.backbone import CPU_BATCH
 from ricnet.nets.checkpoints import Architecture
 from ricnet.nets.pretrained import TextEncoder
-from ricnet.training.features import TABLE, TABLE_WITHOUT_DIGESTS, Features, behind_encoder, featured
+from ricnet.training.features import TABLE, Features, behind_encoder, featured
 from ricnet.training.optimization import make_optimizer, set_rate
 from ricnet.training.recipes import configure, for_encoder
 
@@ -120,15 +120,6 @@ def test_a_damaged_row_in_the_cache_is_computed_again(
         encoder = Means()
         assert torch.equal(Features(encoder, CPU)(inputs), expected)
         assert encoder.seen == seen + PROBE
-
-
-def test_rows_of_older_versions_are_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("RICNET_CACHE", str(tmp_path))
-    with closing(sqlite3.connect(tmp_path / "features.sqlite")) as cache, cache:
-        cache.execute(f"CREATE TABLE {TABLE_WITHOUT_DIGESTS} (key BLOB PRIMARY KEY, features BLOB) WITHOUT ROWID")
-    Features(Means(), CPU)(coloured().train.inputs)
-    with closing(sqlite3.connect(tmp_path / "features.sqlite")) as cache:
-        assert cache.execute("SELECT name FROM sqlite_master").fetchall() == [(TABLE,)]
 
 
 def test_copies_are_varied_and_the_same_each_time() -> None:

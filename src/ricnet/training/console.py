@@ -263,6 +263,8 @@ def ended_early(val_nll: Sequence[float], config: Config) -> list[str]:
 
 
 def hints(evaluation: Evaluation, val_nll: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
+    if not _held_out(evaluation, config):
+        return []
     found = []
     if config.optimization.epochs >= SHORT:
         found = [
@@ -273,14 +275,15 @@ def hints(evaluation: Evaluation, val_nll: Sequence[float], config: Config, data
     return [sentence for sentence in found if sentence]
 
 
-def _held_out(evaluation: Evaluation) -> list[tuple[str, dict[str, Any]]]:
-    """The validation and test splits that have rows."""
-    return [(name, evaluation[name]) for name in ("val", "test") if (evaluation.get(name) or {}).get("n")]
+def _held_out(evaluation: Evaluation, config: Config) -> list[tuple[str, dict[str, Any]]]:
+    """The validation and test splits that have rows. A final fit trains on its validation rows."""
+    names = ("test",) if config.final_fit else ("val", "test")
+    return [(name, evaluation[name]) for name in names if (evaluation.get(name) or {}).get("n")]
 
 
 def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -> str | None:
     """Hint if the NLL on held-out rows is not below that of the base rate, which ignores the inputs."""
-    split, entry = _held_out(evaluation)[-1]
+    split, entry = _held_out(evaluation, config)[-1]
     names = [name for name in ("nll_gain", "nll_gain_weighted") if entry.get(f"{name}_error") is not None]
     learned = any(entry[name] > ERRORS * entry[f"{name}_error"] for name in names)
     if learned or not names or entry["n"] < ROWS_TO_JUDGE:
@@ -296,7 +299,7 @@ def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -
 def _too_short(val_nll: Sequence[float], config: Config) -> str | None:
     """Hint if validation NLL was still falling at the end; none if patience ended the run."""
     epochs, part = config.optimization.epochs, max(1, len(val_nll) // 10)
-    if len(val_nll) < max(2, epochs):
+    if len(val_nll) < max(2, epochs) or config.final_fit:
         return None
     before, after = (sum(val_nll[-end * part :][:part]) / part for end in (2, 1))
     if after > (1 - STILL_FALLING) * before:
@@ -310,7 +313,7 @@ def _too_short(val_nll: Sequence[float], config: Config) -> str | None:
 
 def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
     """Hint if mean confidence exceeds accuracy on both validation and test rows: one of them alone may be chance."""
-    splits = _held_out(evaluation)
+    splits = _held_out(evaluation, config)
     for _, entry in splits:
         error = entry["ece_signed_error"]
         if error is None or entry["ece_signed"] < max(SURE, ERRORS * error):
@@ -318,10 +321,10 @@ def _too_sure(evaluation: Evaluation, config: Config) -> str | None:
     name, entry = splits[-1]
     remedies = [f"fit a temperature with {setting('calibration', 'temperature')}"] * (config.calibration == "none")
     remedies += [f"choose the epoch by its NLL with {setting('select', 'nll')}"] * (config.optimization.select != "nll")
-    remedies += [f"raise {setting('val_fraction')} (now {config.val_fraction:g})"] * (not remedies)
+    advice = f"; {', or '.join(remedies)} {ANEW}" if remedies and not config.final_fit else ""
     return (
         f"it is over-confident ({'validation' if name == 'val' else name} accuracy {entry['accuracy']:.1%}, "
-        f"mean confidence {entry['mean_confidence']:.1%}); {', or '.join(remedies)} {ANEW}."
+        f"mean confidence {entry['mean_confidence']:.1%}){advice}."
     )
 
 
@@ -341,10 +344,10 @@ def _simpler_is_better(evaluation: Evaluation, dataset: Dataset) -> str | None:
 
 
 def _too_few(evaluation: Evaluation, config: Config, unit: str) -> str | None:
-    counts = {name: entry["n"] for name, entry in _held_out(evaluation)}
-    if min(counts.values()) >= ROWS_TO_JUDGE:
+    counts = {name: entry["n"] for name, entry in _held_out(evaluation, config)}
+    val, test = (counts.get(name, ROWS_TO_JUDGE) for name in ("val", "test"))
+    if min(val, test) >= ROWS_TO_JUDGE:
         return None
-    val, test = counts.get("val", 0), counts.get("test", ROWS_TO_JUDGE)
     doubts = [f"{val} validation {unit} selected the epoch"] * (val < ROWS_TO_JUDGE)
     doubts += [f"{test} test {unit} were evaluated"] * (test < ROWS_TO_JUDGE)
     share = f", or raise {setting('val_fraction')} (now {config.val_fraction:g})" if test >= ROWS_TO_JUDGE else ""

@@ -31,8 +31,8 @@ from ricnet.training.console import say
 CHUNK = 8 * CPU_BATCH
 """Rows that are looked up, encoded and stored together; a stopped run loses at most this many."""
 
-TABLE, TABLE_WITHOUT_DIGESTS = "checked_features", "features"
-"""Tables of features.sqlite: the current one, and that of older versions, which is dropped."""
+TABLE = "checked_features"
+"""Table of features.sqlite."""
 
 
 def featured(
@@ -169,7 +169,6 @@ class Features:
         cache = sqlite3.connect(self.path, timeout=60)
         columns = "key BLOB PRIMARY KEY, features BLOB, digest BLOB"
         cache.execute(f"CREATE TABLE IF NOT EXISTS {TABLE} ({columns}) WITHOUT ROWID")
-        cache.execute(f"DROP TABLE IF EXISTS {TABLE_WITHOUT_DIGESTS}")
         return cache
 
     def _do_without(self, error: Exception) -> None:
