@@ -27,7 +27,7 @@ from ricnet.report.tables import Cell, Confusion, Grid, confusion, pair_words, p
 from ricnet.training.console import say
 from ricnet.training.features import behind_encoder
 
-MOST_CLASSES, MOST_PAIRS = 5, 3
+MOST_CLASSES, MOST_PAIRS = 3, 3
 """Classes and confusions that are printed; --json has all."""
 
 
@@ -201,6 +201,6 @@ def _mistakes(found: Confusion, split: str) -> list[str]:
     worst = [f"{short(found.names[k], 24)} {percent(float(found.recall[k]), 1)}" for k in order]
     pairs = [pair_words(found, *pair) for pair in found.pairs(MOST_PAIRS)]
     return [
-        f"{split} recall, lowest first: {listed(worst, MOST_CLASSES)} (--json has every class)",
+        f"{split} recall, lowest first: {listed(worst, MOST_CLASSES)} (all: --json)",
         f"{split}, confused most: {'; '.join(pairs) or 'none'}",
     ]
