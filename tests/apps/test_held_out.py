@@ -148,7 +148,7 @@ def test_everything_works_without_test_rows(
     with np.load(out / "predictions.npz") as kept:
         assert not [name for name in kept if name.startswith("test")]
     measured = run_ric("evaluate", out)
-    assert (measured.code, "val, by class" in measured.out) == (0, True)
+    assert (measured.code, "val recall, lowest first" in measured.out) == (0, True)
     assert set(json.loads(run_ric("evaluate", out, "--json").out)) == {"train", "val"}
     copy = tmp_path / "copy.csv"
     copy.write_bytes(table.read_bytes())  # recognised, and divided as it was
