@@ -202,7 +202,7 @@ def test_an_interrupted_run_goes_on(ask, tmp_path: Path, monkeypatch: pytest.Mon
 
 def start_long_comparison(data: Path, folder: Path, seeds: int) -> subprocess.Popen[str]:
     """Start runs of several hours, two at once; return when both have begun."""
-    settings = ["--set", "epochs=100000", "batch_size=32", "width=0.1", "patience=none"]
+    settings = ["--epochs", "100000", "--batch-size", "32", "--width", "0.1", "--patience", "None"]
     command = [sys.executable, "-m", "ricnet", "compare", str(data), "--methods", "supervised", "--seeds", str(seeds)]
     process = subprocess.Popen(
         [*command, "--jobs", "2", "--runs", str(folder / "runs"), *settings],
