@@ -23,7 +23,7 @@ from ricnet.models.classifier import autocast_dtype, build_model, settle_horizon
 from ricnet.models.config import Config
 from ricnet.models.locate import find_encoder, read_encoder
 from ricnet.models.run import RunFolder, read_config
-from ricnet.nets.backbone import example_input, in_eval_mode, known
+from ricnet.nets.backbone import cached_features, example_input, in_eval_mode
 from ricnet.nets.encoders import TINY_IMAGE, build_encoder, is_ours, is_registered_outside
 from ricnet.training.features import featured
 
