@@ -11,7 +11,16 @@ from scipy import integrate, optimize, special, stats
 from torch import Tensor, nn
 
 from ricnet.core.mdp import log_scores
-from ricnet.core.policies import Dirichlet, LogisticNormal, building_with, current, drawing_from, own_log_ratio
+from ricnet.core.policies import (
+    MANY_DRAWS,
+    Dirichlet,
+    LogisticNormal,
+    building_with,
+    current,
+    drawing_from,
+    gamma_at_once,
+    own_log_ratio,
+)
 
 
 def dirichlet(alpha: torch.Tensor, epsilon: float = 0.0) -> Dirichlet:
@@ -98,6 +107,20 @@ def test_samples_lie_on_the_simplex_and_stay_finite(classes: int, seed: int) -> 
     assert draws.dtype == torch.float32
     torch.testing.assert_close(draws.exp().sum(-1), torch.ones(64))
     assert policy.log_prob(draws).isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [1.01, 1.1, 2.0, 50.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_many_gamma_draws_have_the_gamma_distribution(shape: float, dtype: torch.dtype) -> None:
+    """Kolmogorov–Smirnov; without the second test of the rejection method, it fails at shape 1.01."""
+    draws = gamma_at_once(torch.full((100, 400), shape, dtype=dtype), torch.Generator().manual_seed(0))
+    assert draws.dtype == dtype
+    assert stats.kstest(draws.flatten().double().numpy(), stats.gamma(shape).cdf).pvalue > 1e-3
+
+
+def test_many_draws_where_the_uniform_number_is_0_are_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "uniform_", lambda self, generator: self.zero_())
+    assert dirichlet(torch.full((MANY_DRAWS, 2), 0.1)).sample().isfinite().all()
 
 
 def test_an_infinite_draw_leaves_a_finite_sample(monkeypatch: pytest.MonkeyPatch) -> None:
