@@ -78,7 +78,7 @@ class OnPolicy(RIC):
         thoughts = trace.thoughts(context)
         heads = model.refiner.heads(thoughts, weights)
         with torch.no_grad():
-            values = model.rollout_values(context, states, heads, weights)
+            values = model.rollout_values(trace, context, states, heads, weights)
         if model.has_exits:
             beliefs = torch.stack([belief for _, belief in states[:-1]])
             heads = heads._replace(value=model.replayed_values(heads, thoughts, beliefs))

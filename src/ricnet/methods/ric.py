@@ -165,7 +165,7 @@ class RIC(Agent):
         weights = model.refiner.head_weights()
         states, log_actions, outputs = self.walk(model, model.refiner, weights, context, shard)
         all_heads = Heads(*(torch.stack(head) for head in zip(*outputs, strict=True)))
-        values = model.rollout_values(context, states, all_heads, weights)  # V_old(s_1) … V_old(s_{T+1})
+        values = model.rollout_values(model.refiner, context, states, all_heads, weights)  # V_old(s_1) … V_old(s_{T+1})
         costs = model.step_costs if model.has_exits else None
         return Rollout(torch.stack(log_actions), self.policy(all_heads), values, costs, shard)
 

@@ -158,13 +158,14 @@ class RecurrentClassifier(Staged):
             self.refiner.critic.requires_grad_(learns)
 
     def rollout_values(
-        self, context: Context, states: Sequence[State], heads: Heads, weights: HeadWeights
+        self, refiner: "Refiner | Trace", context: Context, states: Sequence[State], heads: Heads, weights: HeadWeights
     ) -> Float[Tensor, "states rollouts batch"]:
         """V(s_1) … V(s_{T+1}) of a roll-out, from the heads of all steps and its T + 1 states. V(s_{T+1}) takes one
         more evaluation of the recurrent cell; with exits it is 0, because no stage is left."""
         if not self.has_exits:
-            last = self.refiner.heads(self.refiner.think(context, *states[-1]), weights)
-            return torch.cat([heads.value, last.value[None]])
+            weight, bias = (part[-1:] for part in weights)  # the value is the last head
+            last = F.linear(refiner.think(context, *states[-1]), weight, bias)
+            return torch.cat([heads.value, last.movedim(-1, 0)])
         values = self.refiner.exit_value(*(torch.stack(part) for part in zip(*states[:-1], strict=True)))
         return F.pad(values, (0, 0, 0, 0, 0, 1))
 
@@ -307,7 +308,7 @@ class _Traced(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, context: Tensor, of_belief: Tensor, of_thought: Tensor, bias: Tensor, trace: Trace) -> Tensor:
         ctx.save_for_backward(of_belief, of_thought)
-        ctx.steps, ctx.one_context = trace.steps, context.ndim == 2
+        ctx.steps, ctx.one_context = [*enumerate(trace.steps)], context.ndim == 2
         return torch.stack(trace.made)
 
     @staticmethod
@@ -318,7 +319,7 @@ class _Traced(torch.autograd.Function):
         weight = weight.roll(size, 0)  # gates in the order new, reset, update
         of_belief, of_thought, of_bias = map(torch.zeros_like, (of_belief, weight, weight[:, 0]))
         of_contexts, carried = [], torch.zeros_like(grad[0])
-        for time, (belief, saved) in reversed([*enumerate(ctx.steps)]):
+        for time, (belief, saved) in reversed(ctx.steps):
             total = carried.view_as(grad[time]) + grad[time]
             of_gates, carried = _step_gradient(total.flatten(0, 1) if time else total.sum(0), saved)
             of_hidden, of_inputs = of_gates[:, : 3 * size], of_gates[:, size:]
