@@ -1,8 +1,9 @@
 import pytest
 import torch
 
+import training
 from common import Scale, random_images
-from training import Candidate, build, candidates, flops_per_image, measure
+from training import TABLE_METHODS, Candidate, build, candidates, flops_per_image, measure, measure_table
 
 CPU = torch.device("cpu")
 TINY = Scale("mlp", 0.125, side=4, batch=8, turns=1, calls=1)
@@ -30,3 +31,12 @@ def test_flops_are_those_of_products_done_by_hand() -> None:
     first, later = 48 * 16, 16 * 16 + 16 * 10
     trainer = build(Candidate("supervised", "eager"), dataset, CPU, TINY)
     assert flops_per_image(trainer, dataset) == 4 * first + 6 * later
+
+
+def test_each_method_of_a_table_has_its_ratio_to_supervised_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "TABLES", {"small": (60, 3)})
+    monkeypatch.setattr(training, "TABLE_TURNS", 1)
+    rows = {row["method"]: row for row in measure_table("small", CPU)}
+    assert set(rows) == set(TABLE_METHODS)
+    for row in rows.values():
+        assert row["× SL"] == pytest.approx(row["CPU ms"] / rows["supervised"]["CPU ms"])

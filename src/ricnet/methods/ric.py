@@ -289,7 +289,7 @@ class RIC(Agent):
         log_scores, advantages, targets, own, coefficient = estimates
         every, sampled = advantages, advantages if own is None else advantages + own
         if shard is not None:
-            every, sampled = shard.all_gather(every, -1), shard.all_gather(sampled, -1)
+            every, sampled = shard.all_gather(torch.stack([every, sampled]), -1)  # one message instead of two
             weights = None if weights is None else shard.all_gather(weights, -1)
         mean, std = mdp.mean(every, weights), mdp.std(sampled, weights)
         if own is None or coefficient is None:  # torch.compile of PyTorch 2.11 miscompiles _replace
