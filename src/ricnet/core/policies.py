@@ -88,8 +88,8 @@ class Dirichlet:
                 exponential.uniform_(generator=generator).log_().neg_()
             else:
                 exponential.exponential_(generator=generator)
-            exponential = exponential.clamp(max=LARGEST_EXPONENTIAL)
-            return (boosted.log() - exponential / self.alpha).log_softmax(-1)
+            exponential.clamp_(max=LARGEST_EXPONENTIAL).div_(self.alpha)
+            return boosted.log_().sub_(exponential).log_softmax(-1)
 
     def log_prob(self, log_action: Beliefs) -> PerExample:
         return self.total.lgamma() + ((self.alpha - 1) * log_action - self.alpha.lgamma()).sum(-1)
