@@ -30,6 +30,7 @@ class Here:
 def train_here(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(run_queue.multiprocessing, "get_context", lambda kind: Namespace(Process=Here))
     patch.setattr(run_queue.signal, "pthread_sigmask", lambda *changes: None)
+    patch.setattr(run_queue.torch, "set_num_threads", lambda count: None)
 
 
 def write_data(path: Path) -> str:
