@@ -153,7 +153,6 @@ def test_a_run_folder_has_the_same_columns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
 
 
-@pytest.mark.slow
 def test_an_onnx_file_has_the_same_columns(tmp_path: Path) -> None:
     """The export, which compares answers, in a process of its own: torch cannot trace what checks shapes here."""
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (ricnet[onnx])")
