@@ -544,3 +544,9 @@ def test_costs_change_the_answer() -> None:
     fitted.cost_matrix = np.zeros((classes, classes + 1))
     with pytest.raises(ValueError, match="cost_matrix has shape"):
         fitted.predict(X[3::4])
+
+
+def test_labels_that_are_missing_are_refused() -> None:
+    labels = pd.Series(["a", None, "b", np.nan], dtype=object)
+    with pytest.raises(ValueError, match="Input y contains NaN: 2 of 4"):
+        small().fit(pd.DataFrame({"size": [0.0, 1.0, 2.0, 3.0]}), labels)

@@ -426,3 +426,10 @@ def test_each_thread_has_its_own() -> None:
             assert current() is None
         assert current() is generator
     assert current() is None
+
+
+def test_compiled_code_takes_the_kernel_whose_shapes_do_not_vary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ricnet.core.policies.gamma_at_once", None)
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
+    policy = Dirichlet(torch.full((MANY_DRAWS, 2), 0.5).log(), torch.ones(MANY_DRAWS, 2))
+    assert policy.sample().isfinite().all()

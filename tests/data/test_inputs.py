@@ -88,3 +88,12 @@ def test_a_table_with_odd_cells_of_training_is_read_with_a_note_and_any_other_is
 def test_no_inputs_is_an_error() -> None:
     with refusal("paths"):
         read()
+
+
+def test_photographs_in_a_folder_that_cannot_be_read_are_noted(tmp_path: Path) -> None:
+    save_image(tmp_path / "0.png")
+    for name in ("1.heic", "2.HEIC"):
+        (tmp_path / name).touch()
+    found = read(tmp_path)
+    assert len(found.inputs) == 1
+    assert any("2 .heic" in note for note in found.notes)

@@ -36,6 +36,7 @@ from ricnet.evaluation.metrics import (
     collapses,
     correctness_auroc,
     expected_calibration_error,
+    measured_rows,
     risk_at,
 )
 
@@ -355,9 +356,16 @@ def test_a_resumed_watch_goes_on_where_it_stopped() -> None:
 def test_the_summary_has_the_worst_of_either_kind() -> None:
     found = collapses(lines([*[0.9] * 20, 0.7, 0.4, 0.9], [*[2.0] * 20, 21.0, 12.0, 2.0]))
     assert collapse_summary(found) == (
-        "2 epochs from 21 to 22: worst training accuracy 40.0 %, 50.0 points below its best; "
+        "2 epochs from 21 to 22: the largest: training accuracy 40.0 %, 50.0 points below its best; "
         "value loss 21, median of 20 epochs 2"
     )
     assert collapse_summary(found[:1]) == (
         "epoch 21: training accuracy 70.0 %, 20.0 points below its best; value loss 21, median of 20 epochs 2"
     )
+
+
+def test_on_a_cpu_training_accuracy_is_that_of_every_tenth_batch() -> None:
+    """A fall of 15 points is beyond 4 standard errors with 900 rows, not with the 90 that are measured on a CPU."""
+    epochs = lines([0.85, 0.70])
+    assert collapses(epochs, measured_rows(900, "cuda"))
+    assert not collapses(epochs, measured_rows(900, "cpu"))

@@ -177,6 +177,20 @@ def test_a_run_of_the_default_method_in_a_folder_of_the_former_name_is_resumed(
         ricnet.train(dataset, **{**tiny, "method": "ric"})
 
 
+def test_resume_finds_the_run_of_another_algorithm_of_ric(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny = {**SHORT, "method": None, "horizon": 2}
+    begun = ricnet.train(dataset, **{**tiny, "method": "ric-closed-form"}).folder
+    assert begun == Path("runs/blobs-ric-closed-form-seed0")
+    assert ricnet.train(dataset, resume=True).folder == begun
+    ricnet.train(dataset, **{**tiny, "method": "ric"})
+    with refusal("blobs-ric-closed-form-seed0", "blobs-ric-seed0", "out"):
+        ricnet.train(dataset, resume=True)
+    assert ricnet.train(dataset, resume=True, method="ric").folder == Path("runs/blobs-ric-seed0")
+
+
 def test_numbers_of_numpy_are_numbers(dataset: Dataset) -> None:
     config = configure(dataset, "supervised", "fast", epochs=np.int64(3), lr=np.float32(0.5), seed=np.int32(1))
     assert (config.optimization.epochs, config.optimization.lr, config.seed) == (3, 0.5, 1)

@@ -467,6 +467,7 @@ def test_a_collapse_to_chance_is_reported(dataset: Dataset, tmp_path: Path, monk
 def collapsing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training accuracy falls in epochs 3 and 5, whatever is learned; three updates an epoch are enough."""
     monkeypatch.setattr("ricnet.evaluation.metrics.FIRST_UPDATES", 0)
+    monkeypatch.setattr("ricnet.evaluation.metrics.MEASURE_EVERY", 1)  # of few rows, none would be a collapse
     accumulate, accuracy = Trainer._accumulate, (0.5, 0.9, 0.55, 0.9, 0.55)
 
     def scripted(self: Trainer, metrics: dict[str, torch.Tensor]) -> None:

@@ -293,7 +293,9 @@ def test_a_final_fit_uses_every_row_and_chooses_nothing(
             ricnet.train(dataset, final_fit=True, out=tmp_path / "other", device="cpu", **{name: value})
         assert "out of range" not in str(caught.value)
     started = configure(dataset, method, "fast", patience=3)
-    assert changed(started, {"final_fit": True}).optimization.patience is None
+    assert changed(started, {"final_fit": True, "epochs": 9}).optimization.patience is None
+    with refusal("final_fit", "epochs"):
+        changed(started, {"final_fit": True})
 
 
 def test_mixed_labels_reach_the_loss_and_are_learned_from(dataset: Dataset, tmp_path: Path) -> None:

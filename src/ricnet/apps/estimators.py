@@ -132,6 +132,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that never exceed 1 are fractions of full brightness, also when predicting. Rows of weight 0 are left out.
         """
         inputs, labels, columns, notes = self._learn_to_read(X, y)
+        if labels.dtype.kind == "O" and (missing := sum(label is None or label != label for label in labels)):
+            raise InputError(f"Input y contains NaN: {missing} of {len(labels)} rows have no label; remove them.")
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         weights = example_weights(sample_weight, self.class_weight, labels)

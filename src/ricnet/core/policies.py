@@ -81,7 +81,8 @@ class Dirichlet:
         is infinite, and 0·∞ would make the log-ratio NaN.
         """
         with torch.no_grad():
-            at_once = self.alpha.device.type == "cpu" and self.alpha.numel() >= MANY_DRAWS
+            many = self.alpha.device.type == "cpu" and self.alpha.numel() >= MANY_DRAWS
+            at_once = many and not torch.compiler.is_compiling()  # the number of rejected draws varies
             boosted = (gamma_at_once if at_once else torch._standard_gamma)(self.alpha + 1, generator)
             exponential = torch.empty_like(self.alpha)
             if at_once:
@@ -176,8 +177,8 @@ class Dirichlet:
 
 
 def gamma_at_once(shape: Beliefs, generator: torch.Generator | None = None) -> Beliefs:
-    """Draws from Gamma(shape) for shapes ≥ 1, by the rejection method of Marsaglia and Tsang (2000), as torch's kernel.
-    Nine in ten draws pass the first test; those that fail the second are replaced by draws of the kernel."""
+    """Draws from Gamma(shape) for shapes ≥ 1, by the rejection method of Marsaglia and Tsang (2000), that of torch's
+    kernel. Nine in ten draws pass the first test; those that fail the second are replaced by draws of the kernel."""
     shapes, one = shape.flatten(), torch.ones((), dtype=shape.dtype)
     centre = shapes - 1 / 3
     normal = torch.empty_like(shapes).normal_(generator=generator)

@@ -247,12 +247,10 @@ class Columns:
         return replace(self, inputs=tuple(inputs))
 
     def to_json(self) -> dict[str, Any]:
-        stored = self.with_known_words(None)
-        entries = [{"kind": column.kind, **asdict(column)} for column in stored.inputs]
-        lists = [
-            {key: list(it) if isinstance(it, tuple) else it for key, it in entry.items() if key != "known"}
-            for entry in entries
-        ]
+        entries = [{"kind": column.kind, **asdict(column)} for column in self.with_known_words(None).inputs]
+        for entry in entries:
+            entry.pop("known", None)  # read from the network
+        lists = [{key: list(it) if isinstance(it, tuple) else it for key, it in entry.items()} for entry in entries]
         return {"target": self.target, "inputs": lists}
 
 

@@ -4,6 +4,7 @@ tensor with names."""
 import glob
 import io
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,10 @@ from torch import Tensor
 
 from ricnet.data.arrays import read_npz_inputs
 from ricnet.data.columns import Columns, reads_arrays
-from ricnet.data.images import IMAGES, TEXTS, decode_image, find_files, find_images, read_image, read_images
+from ricnet.data.images import IMAGES, TEXTS, UNSUPPORTED, decode_image, find_files, read_image, read_images
 from ricnet.data.tables import Table, parse_table, read_table
 from ricnet.data.texts import Text, decode_text, read_text_file
-from ricnet.errors import RicnetError
+from ricnet.errors import RicnetError, listed
 from ricnet.io import decode, is_table, read_arrays, user_path
 
 STANDARD_INPUT = "-"
@@ -104,7 +105,11 @@ class _Reader:
             return self._read_texts(self.text, path)
         if not path.is_dir():
             return [str(path)], read_image(path, self.input_shape)[None]
-        names, images = self._read_images(find_images(path))
+        seen: Counter[str] = Counter()
+        found = find_files(path, IMAGES, seen)
+        if unread := [f"{seen[suffix]} {suffix}" for suffix in sorted(UNSUPPORTED) if seen[suffix]]:
+            self.notes.append(f"skipped: files of {path} in unsupported formats ({listed(unread)}); convert them.")
+        names, images = self._read_images(found)
         if not names:
             raise RicnetError(f"{path} holds no images that can be read; give a folder of images.")
         return names, images

@@ -9,7 +9,7 @@ Without one, ids are CRC-32 sums of words and word pairs, so that there is no vo
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -34,18 +34,12 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 def token_ids(text: str, most: int) -> list[int]:
     """Ids of each word and of its pair with the next word."""
-    words = list(_words(text, most // 2 + 1))
+    words = [match[0].lower() for match in islice(_WORD.finditer(text), most // 2 + 1)]
     tokens = [token for word, after in pairwise([*words, ""]) for token in (word, f"{word} {after}")]
-    return list(map(_token_id, tokens[: min(most, 2 * len(words) - 1)]))
-
-
-def _words(text: str, most: int) -> Iterator[str]:
-    """The first `most` words of a text."""
-    return (match[0].lower() for match in islice(_WORD.finditer(text), most))
-
-
-def _token_id(token: str) -> int:
-    return zlib.crc32(token.encode(errors="replace")) & 0x7FFFFFFF or 1
+    return [
+        zlib.crc32(token.encode(errors="replace")) & 0x7FFFFFFF or 1
+        for token in tokens[: min(most, 2 * len(words) - 1)]
+    ]
 
 
 @dataclass(frozen=True)
@@ -134,23 +128,25 @@ class Text:
             row[: len(found)] = found
         return ids
 
-    def notes(self, texts: Iterable[str]) -> list[str]:
-        """Notes about texts to predict that tell the network nothing."""
-        cells = [text.strip() for text in texts]
-        empty, strange = cells.count(""), sum(bool(cell) and not self._has_known_word(cell) for cell in cells)
+    def notes(self, texts: Sequence[str] | Cells) -> list[str]:
+        """Notes about texts that are empty or have no known word."""
+        empty, strange = sum(not text.strip() for text in texts), int(self.unknown(self.rows(texts)).sum())
         found = {"are empty": empty, "have no word that the model knows": strange}
-        return [f"{n} of {len(cells)} texts {what}; ignore their predictions." for what, n in found.items() if n]
+        return [f"{n} of {len(texts)} texts {what}; ignore their predictions." for what, n in found.items() if n]
 
-    def _has_known_word(self, text: str) -> bool:
+    def unknown(self, ids: Int32[np.ndarray, "n tokens"]) -> Bool[np.ndarray, "n"]:
+        """Rows of texts with words, of which the network knows none, nor a pair of them."""
         if self.known is None or self.tokenizer is not None:
-            return True
-        return any(self.known[_token_id(word) % len(self.known)] for word in _words(text, (self.tokens + 1) // 2))
+            return np.zeros(len(ids), dtype=bool)
+        words = ids > 0
+        known = words & self.known[ids % len(self.known)]
+        return np.asarray(words.any(1) & ~known.any(1))
 
 
 def fit_text(texts: Iterable[str], name: str, tokenizer: Tokenizer | None) -> Text:
     """A column as long as the longest of the training texts."""
     split, most = (tokenizer.ids, tokenizer.most) if tokenizer else (token_ids, MOST_TOKENS)
-    return Text(name, max(len(split(text, most)) for text in texts), tokenizer)
+    return Text(name, max((len(split(text, most)) for text in texts), default=1), tokenizer)
 
 
 def is_prose(cells: Iterable[str], words: int = PROSE_WORDS) -> bool:

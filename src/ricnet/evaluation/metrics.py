@@ -142,21 +142,23 @@ def _ranked(score: Float[Tensor, "n"], positive: Bool[Tensor, "n"]) -> tuple[flo
 
 # Collapses of training: training accuracy falls, or the value loss jumps
 
+MEASURE_EVERY = 10
+"""On a CPU, updates per measurement of a method's diagnostics, training accuracy among them."""
 DROP = 10
 """Maximum fall of training accuracy below the best so far, in points."""
 JUMP = 5
 """Maximum ratio of the value loss to its median."""
 SMALL_VALUE_LOSS = 0.01
-"""A jump must also exceed this. The value estimates log-scores in nats, so this is a root-mean-square error of 0.1 nat,
-which changes a probability by a tenth."""
+"""A jump must also exceed this. For a reward in nats it is a root-mean-square error of 0.1 nat, which changes a
+probability by a tenth."""
 DROP_ERRORS = 4
-"""A fall must also exceed this many standard errors of the difference, which is less than DROP from 800 training rows
-on."""
+"""A fall must also exceed this many standard errors of the difference. From 800 training rows on that is less than
+DROP."""
 FIRST_UPDATES = 20
 """Updates before accuracies are compared: with one update per epoch, as for 100 rows, the first accuracies vary by 30
 points."""
 WINDOW = 20
-"""The median is that of this many epochs before the current one; earlier epochs are not checked for jumps."""
+"""The median is that of this many epochs before the current one; the first 20 epochs are not checked for jumps."""
 
 Collapse = dict[str, Any]
 """Value and reference: accuracy and best_accuracy, value_loss and median_value_loss, or all four."""
@@ -166,7 +168,7 @@ class CollapseWatch:
     """Finds collapses in the lines of the epochs, in order; a resumed run first passes the lines of earlier epochs."""
 
     def __init__(self, rows: int | None = None) -> None:
-        """`rows`: training rows, for the standard error of accuracies, if known."""
+        """`rows`: rows behind the training accuracy of an epoch, for its standard error, if known."""
         self.rows = rows
         self.best = 0.0
         self.value_losses: dict[int, float] = {}
@@ -205,6 +207,11 @@ def _number(entry: object, name: str) -> float | None:
     return float(value) if is_finite(value) else None  # type: ignore[arg-type]
 
 
+def measured_rows(rows: int, device: str) -> int:
+    """Training rows behind the training accuracy of an epoch."""
+    return math.ceil(rows / MEASURE_EVERY) if device == "cpu" else rows
+
+
 def collapses(lines: Iterable[Mapping[str, Any]], rows: int | None = None) -> list[Collapse]:
     """The collapses of a whole run, each with its `epoch`."""
     watch = CollapseWatch(rows)
@@ -225,12 +232,12 @@ def collapse_words(collapse: Collapse) -> str:
 
 
 def collapse_summary(found: Sequence[Collapse]) -> str:
-    """The epochs of all collapses of a run, and the worst of each kind."""
+    """The epochs of all collapses of a run, and the largest of each kind."""
     epochs = [int(each["epoch"]) for each in found]
     when = f"epoch {epochs[0]}" if len(epochs) == 1 else f"{len(epochs)} epochs from {epochs[0]} to {epochs[-1]}"
-    worst: Collapse = {}
+    largest: Collapse = {}
     for low, high, share in (("accuracy", "best_accuracy", 1), ("median_value_loss", "value_loss", JUMP)):
         if of_kind := [each for each in found if low in each]:
             most = max(of_kind, key=lambda each: each[high] - share * each[low])
-            worst |= {low: most[low], high: most[high]}
-    return f"{when}: {'worst ' * (len(epochs) > 1)}{collapse_words(worst)}"
+            largest |= {low: most[low], high: most[high]}
+    return f"{when}: {'the largest: ' * (len(epochs) > 1)}{collapse_words(largest)}"

@@ -14,7 +14,7 @@ from ricnet.data.columns import Columns, columns_from_json
 from ricnet.errors import RicnetError, listing
 from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.evaluation.examples import Examples
-from ricnet.evaluation.metrics import Collapse, collapse_summary, collapses
+from ricnet.evaluation.metrics import Collapse, collapse_summary, collapses, measured_rows
 from ricnet.io import LARGEST_NUMBER, MARK, TABLE, short, shown_name, user_path
 from ricnet.methods import modern_method
 from ricnet.report.files import is_archive, read_archive, read_folder
@@ -267,8 +267,13 @@ def read_run(run: str | Path) -> RunRecord:
         evaluation=evaluation,
         examples=examples,
         derived_from=header.get("derived_from"),
-        collapses=tuple(header.get("collapses") or collapses(metrics, header["data"].get("rows", {}).get("train"))),
+        collapses=tuple(header.get("collapses") or collapses(metrics, _measured(header))),
     )
+
+
+def _measured(header: Mapping[str, Any]) -> int | None:
+    rows = header["data"].get("rows", {}).get("train")
+    return None if rows is None else measured_rows(rows, str(header.get("hardware", {}).get("device")))
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[RunRecord]:

@@ -23,7 +23,7 @@ from ricnet.data.dataset import altered, copies_note
 from ricnet.data.texts import Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, together
 from ricnet.distributed import pick_device as pick_device
-from ricnet.errors import Interrupted, RicnetError, in_python, setting, spelled_in_python
+from ricnet.errors import Interrupted, RicnetError, in_python, listing, setting, spelled_in_python
 from ricnet.evaluation.choices import chosen_words
 from ricnet.io import (
     Unwritable,
@@ -36,7 +36,7 @@ from ricnet.io import (
     whole_name,
     with_target,
 )
-from ricnet.methods import RETIRED_PRESETS, RIC
+from ricnet.methods import METHODS, RETIRED_PRESETS, RIC
 from ricnet.models.classifier import Classifier, autocast_dtype, build_model, encoder_weights
 from ricnet.models.config import DATA_SETTINGS, Config, from_json, given_settings
 from ricnet.models.guarantees import calibrate
@@ -125,7 +125,7 @@ def train_in_folder(
         config, encoder, notes = _choose(request, dataset, device, processes, folder if began else None)
         if processes.first and not began:
             folder.refuse_if_taken(request.overwrite)  # after all other checks
-        lines = [spell(f"note: {note}") for note in (*notes, *dataset.notes)]
+        lines = [spell(f"note: {note}") for note in (*dataset.notes, *notes)]
         lines = lines if present is None else limited(lines, MAX_NOTES, folder.report.name)
         say([*lines, spell(announcement(config, dataset, device, processes.count))], console)
         hint = None if began else faster(config, dataset, device)
@@ -401,11 +401,25 @@ class Request:
         else:
             data = self.what.name if isinstance(self.what, Dataset) else frame_name(self.target or "")
         seed = self.changes.get("seed", 0 if self.start is None else self.start.seed)
-        names = (f"{short_name(data)}-{method}-seed{seed}" for method in (self.method_name, RIC.name))
-        folder, former = (RunFolder(Path("runs") / name) for name in names)
-        if self.resume and self.method is None and former.begun and not folder.begun:
-            return former if _stored(former).method.name == self.method_name else folder
-        return folder
+
+        def of(method: str) -> RunFolder:
+            return RunFolder(Path("runs") / f"{short_name(data)}-{method}-seed{seed}")
+
+        folder = of(self.method_name)
+        return folder if self.method is not None or not self.resume or folder.begun else self._resumable(of, folder)
+
+    def _resumable(self, of: Callable[[str], RunFolder], folder: RunFolder) -> RunFolder:
+        """The begun run of any of RIC's algorithms, if no setting names another; `folder` if there is none. Formerly
+        all of them were called runs/DATA-ric-seedN."""
+        begun = [each for name, kind in METHODS.items() if issubclass(kind, RIC) and (each := of(name)).begun]
+        if self.preset is not None or "exits" in self.changes:
+            begun = [each for each in begun if _stored(each).method.name == self.method_name]
+        if len(begun) > 1:
+            raise RicnetError(
+                f"{setting('resume', True)} finds {listing([str(each.path) for each in begun])}; "
+                f"name one of them by {setting('out')}."
+            )
+        return begun[0] if begun else folder
 
     @property
     def encoder(self) -> str:

@@ -15,7 +15,7 @@ from ricnet.errors import RicnetError, listing, require_extra, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
 from ricnet.evaluation.evaluate import observe, summarize
-from ricnet.evaluation.metrics import CollapseWatch, collapse_words
+from ricnet.evaluation.metrics import CollapseWatch, collapse_words, measured_rows
 from ricnet.io import shown_name
 from ricnet.models.classifier import learned
 from ricnet.models.run import RunFolder
@@ -241,7 +241,7 @@ class Collapse(Callback):
     """Adds `collapse` to the line of each epoch in which training collapsed, and says so the first time."""
 
     def on_train_begin(self, trainer: "Trainer") -> None:
-        self.watch = CollapseWatch(len(trainer.dataset.train))
+        self.watch = CollapseWatch(measured_rows(len(trainer.dataset.train), trainer.device.type))
         earlier = trainer.folder.metrics_lines() if trainer.folder is not None else ()
         self.told = bool([line for line in earlier if self.watch.see(line)])
 
@@ -251,9 +251,9 @@ class Collapse(Callback):
         line["collapse"] = found
         if not self.told:
             self.told = True
-            kept = f"The best weights so far are of epoch {trainer.best['epoch']}."
+            kept = "" if trainer.config.final_fit else f" The best weights so far are of epoch {trainer.best['epoch']}."
             again = f"If it does not recover, train again {_calmer(trainer)}."
-            note = f"note: training collapsed in epoch {line['epoch']}: {collapse_words(found)}. {kept} {again}"
+            note = f"note: training collapsed in epoch {line['epoch']}: {collapse_words(found)}.{kept} {again}"
             say([note], trainer.console)
 
 

@@ -25,11 +25,12 @@ from ricnet.models.locate import find_encoder, read_encoder
 from ricnet.models.run import RunFolder, read_config
 from ricnet.nets.backbone import cached_features, example_input, in_eval_mode
 from ricnet.nets.encoders import TINY_IMAGE, build_encoder, is_ours, is_registered_outside
+from ricnet.nets.pretrained import Pretrained
 from ricnet.training.features import featured
 
 FEWEST_ROWS = 8
 """Smallest batch size that memory may enforce; statistics of fewer rows are too noisy for batch norm."""
-KEPT = 2
+BYTES_PER_OUTPUT_BYTE = 2
 """Bytes in use for each byte of the encoder's outputs. Measured on a CPU: 0.8 to 1.3 for ResNets; 3.5 for the smallest
 encoder, whose batches are small beside any memory."""
 
@@ -166,9 +167,10 @@ def seeded_generator(config: Config, encoder: Encoder | None, device: torch.devi
 
 def draws_globally(config: Config, encoder: Encoder | None, device: torch.device) -> bool:
     """Whether a run draws from torch's global generators: on a GPU, and with code from outside the package, which may
-    draw from them (for example dropout in a user's encoder). Pretrained encoders are in eval mode."""
+    draw from them (for example dropout in a user's encoder). Frozen and pretrained encoders are in eval mode."""
+    given = None if encoder is None or config.network.freeze else encoder.given
     outside = (
-        (encoder is not None and encoder.given is not None and not encoder.pretrained)
+        (given is not None and not isinstance(given, Pretrained))
         or is_registered_outside(config.network.encoder)
         or not is_ours(type(config.method))
     )
@@ -216,7 +218,7 @@ def fit_batch(
 
 def fitting_batch(encoder: nn.Module, example: Num[Tensor, "1 ..."], batch_size: int, free: int) -> int:
     """`batch_size`, halved until an update fits into memory, but at least FEWEST_ROWS."""
-    needed = KEPT * activation_bytes(encoder, example)
+    needed = BYTES_PER_OUTPUT_BYTE * activation_bytes(encoder, example)
     while batch_size >= 2 * FEWEST_ROWS and batch_size * needed > SHARE * free:
         batch_size //= 2
     return batch_size

@@ -174,6 +174,11 @@ def _without_choices(config: Config, changes: Mapping[str, Any]) -> Config:
                 f"{setting(name, changes[name])} needs validation rows, on which {setting('final_fit', True)} trains; "
                 "leave one of them out."
             )
+    if config.optimization.patience is not None and "epochs" not in changes:
+        raise RicnetError(
+            f"{setting('final_fit', True)} has no validation rows to stop by; add {setting('epochs')}, for example the "
+            "selected epoch of a run with validation rows."
+        )
     last = replace(config.optimization, select="last", patience=None)
     return replace(config, calibration="none", halt_rule="value", budget=None, optimization=last)
 

@@ -21,6 +21,7 @@ from ricnet.data.batches import first_mirrored, mix
 from ricnet.distributed import ALONE, Processes
 from ricnet.errors import Interrupted, RicnetError, setting
 from ricnet.evaluation.evaluate import Outcome, observe, summarize
+from ricnet.evaluation.metrics import MEASURE_EVERY
 from ricnet.io import is_number
 from ricnet.machine import SHARE, free_bytes
 from ricnet.models.config import Config
@@ -53,9 +54,6 @@ from ricnet.training.optimization import (
     set_rate,
     tensor_cores,
 )
-
-MEASURE_EVERY = 10
-"""On a CPU, updates per measurement of a method's diagnostics (`metrics` of RIC)."""
 
 
 class Trainer:

@@ -1,6 +1,7 @@
 """`ric calibrate` gives a run labelled data for its guarantees; `ric monitor` compares new data with that data."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +32,9 @@ from ricnet.training.console import say
 def calibrate(options: Calibrate) -> None:
     classifier = open_model(options.run, options.device)
     n = len(guarantees.calibrate(classifier, unseen_rows(classifier, options.data, options.data_dir)))
-    say([f"calibrated with {n:,} examples: ric predict {options.run} --coverage 0.95 (at most {n / (n + 1):.4g})"])
+    most = math.floor(1e4 * n / (n + 1)) / 1e4
+    coverage = f"--coverage {min(0.95, most):g} (at most {most:g})"
+    say([f"calibrated with {n:,} examples: ric predict {options.run} {coverage}"])
 
 
 def unseen_rows(classifier: Classifier, data: str, data_dir: Path | None) -> Split:

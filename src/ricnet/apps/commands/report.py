@@ -23,7 +23,7 @@ from ricnet.training.console import Narrator, say
 
 def report(options: Report) -> None:
     if not options.out.is_dir() and options.out.suffix.lower() not in (".html", ".htm"):
-        raise RicnetError(f"--out {options.out} is not a page; give a name that ends in .html, or a folder.")
+        raise RicnetError(f"--out {options.out} is not a page; give a name that ends in .html, or an existing folder.")
     runs = read_runs([locate(run) for run in options.runs])
     page = options.out / "report.html" if options.out.is_dir() else options.out
     written = [f"figures  {options.figures}"] if options.figures else []

@@ -18,11 +18,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import torch
-from jaxtyping import Bool, Num, UInt8
+from jaxtyping import Num, UInt8
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, WithJsonSchema
 from starlette.requests import ClientDisconnect
@@ -35,8 +34,7 @@ from ricnet.data.tables import Table
 from ricnet.data.texts import Text
 from ricnet.errors import RicnetError, listed
 from ricnet.io import short
-from ricnet.models.classifier import Classifier, backbone_of
-from ricnet.nets.words import SLOTS, TfIdf
+from ricnet.models.classifier import Classifier
 
 SOURCE = "the request"  # name of the table that rows are read from, in messages
 NO_AND_YES = (("false", "true"), ("no", "yes"), ("f", "t"), ("n", "y"))
@@ -232,28 +230,13 @@ def _read_texts(places: list[str], texts: Sequence[str], classifier: Classifier)
     classifier.require_ids(ids)  # before the request is batched with others
     useless = {
         "empty texts": [not text.strip() for text in texts],
-        "texts without a word that the model knows": _only_unknown_words(classifier, ids),
+        "texts without a word that the model knows": classifier.text.unknown(ids.numpy()).tolist(),
     }
     found = {
         what: [place for place, is_so in zip(places, each, strict=True) if is_so] for what, each in useless.items()
     }
     notes = [f"{what}, ignore their predictions: {listed(named)}." for what, named in found.items() if named]
     return RequestInputs(places, ids, tuple(notes))
-
-
-def _only_unknown_words(classifier: Classifier, ids: Num[Tensor, "n tokens"]) -> list[bool]:
-    """Whether each text has words, and none of them a vector, so that its answer does not depend on it."""
-    encoder = backbone_of(classifier.model).reader
-    if not isinstance(encoder, TfIdf):
-        return [False] * len(ids)
-    words = ids > 0
-    known = words & _known_words(encoder)[ids.long() % SLOTS]
-    return (words.any(1) & ~known.any(1)).tolist()
-
-
-@lru_cache(maxsize=1)
-def _known_words(encoder: TfIdf) -> Bool[Tensor, "slots"]:
-    return encoder.feature.cpu() > 0
 
 
 def _read_features(places: list[str], rows: Sequence[Sequence[float]], classifier: Classifier) -> RequestInputs:
