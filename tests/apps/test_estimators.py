@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -546,7 +547,9 @@ def test_costs_change_the_answer() -> None:
         fitted.predict(X[3::4])
 
 
-def test_labels_that_are_missing_are_refused() -> None:
-    labels = pd.Series(["a", None, "b", np.nan], dtype=object)
-    with pytest.raises(ValueError, match="Input y contains NaN: 2 of 4"):
-        small().fit(pd.DataFrame({"size": [0.0, 1.0, 2.0, 3.0]}), labels)
+@pytest.mark.parametrize("form", [list, pd.Series, partial(pd.Series, dtype="string"), partial(np.array, dtype=object)])
+def test_labels_that_are_missing_are_refused(form: Callable[[Any], Any]) -> None:
+    with pytest.raises(ValueError, match="Input y contains NaN: 1 of 4"):
+        small().fit(np.zeros((4, 2)), form(["a", None, "b", "a"]))
+    with pytest.raises(ValueError, match="Input y contains NaN: 1 of 4"):
+        small().fit(pd.DataFrame({"size": [0.0, 1.0, 2.0, 3.0]}), form(["a", np.nan, "b", "a"]))

@@ -286,6 +286,7 @@ def test_a_final_fit_uses_every_row_and_chooses_nothing(
     assert any("--final-fit" in note and "trained on too" in note for note in evaluation["notes"])
     assert (model.config.final_fit, model.config.optimization.select, model.temperature) == (True, "last", 1.0)
     said = capsys.readouterr().err
+    assert "exact copies" not in said
     assert "train acc " in said
     assert "val acc " not in said
     for name, value in {"select": "nll", "patience": 3, "halt_rule": "auto", "calibration": "temperature"}.items():

@@ -131,9 +131,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         no column is left out. NaN in an array counts as missing too. Images have numbers from 0 to 255; real numbers
         that never exceed 1 are fractions of full brightness, also when predicting. Rows of weight 0 are left out.
         """
+        _refuse_missing(y)
         inputs, labels, columns, notes = self._learn_to_read(X, y)
-        if labels.dtype.kind == "O" and (missing := sum(label is None or label != label for label in labels)):
-            raise InputError(f"Input y contains NaN: {missing} of {len(labels)} rows have no label; remove them.")
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         weights = example_weights(sample_weight, self.class_weight, labels)
@@ -463,3 +462,14 @@ def as_dataset(
     else:  # numpy's seeds have 32 bits; a wrong seed is refused later
         train, val = map(rows.take, split_off(rows.labels, fraction, seed % 2**32))
     return Dataset("the given rows", train, val, val, class_names, small_crops(inputs.shape))
+
+
+def _refuse_missing(y: Any) -> None:
+    """Raise if labels are missing; in a list of strings NumPy would turn them into a class called nan."""
+    if isinstance(y, np.ndarray) and y.dtype.kind != "O":
+        return
+    from pandas import isna
+
+    cells = np.asarray(y, dtype=object)
+    if cells.ndim and (missing := int(isna(cells).sum())):
+        raise InputError(f"Input y contains NaN: {missing} of {len(cells)} rows have no label; remove them.")

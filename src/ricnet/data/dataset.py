@@ -213,10 +213,10 @@ def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple
     )
 
 
-def copies_note(dataset: Dataset) -> tuple[str, ...]:
-    """A note if test or validation rows are exact copies of training rows; nothing is dropped. Data of more than
-    `MOST_HASHED` bytes is not searched."""
-    splits = {"test": dataset.test, "validation": dataset.val}
+def copies_note(dataset: Dataset, final_fit: bool = False) -> tuple[str, ...]:
+    """A note if test or validation rows are exact copies of training rows; nothing is dropped. A final fit trains on
+    the validation rows. Data of more than `MOST_HASHED` bytes is not searched."""
+    splits = {"test": dataset.test} | ({} if final_fit else {"validation": dataset.val})
     if sum(split.inputs.nbytes for split in (dataset.train, *splits.values())) > MOST_HASHED:
         return ()
     known = set(_row_hashes(dataset.train))

@@ -184,7 +184,8 @@ def _nothing_left(folder: RunFolder) -> str:
 def _read(request: "Request", processes: Processes) -> Dataset:
     with first_on_each_machine(processes):
         dataset = request.dataset()
-    return replace(dataset, notes=(*dataset.notes, *copies_note(dataset))) if processes.first else dataset
+    final = request.changes.get("final_fit", request.start is not None and request.start.final_fit)
+    return replace(dataset, notes=(*dataset.notes, *copies_note(dataset, final))) if processes.first else dataset
 
 
 def _choose(
