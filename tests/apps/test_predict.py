@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jaxtyping
@@ -17,7 +18,10 @@ from sklearn.datasets import load_digits
 
 import ricnet
 from refusals import cases, refusal
+from ricnet.apps.commands.options import Predict
+from ricnet.apps.commands.predict import _coverage
 from ricnet.data.inputs import read_inputs
+from ricnet.training.recipes import changed
 
 from .conftest import TINY, Refused, RunRic
 
@@ -350,3 +354,13 @@ def test_a_classifier_reads_the_files_that_the_command_takes(
     ):
         with refusal(said):
             digits.read(given)
+
+
+def test_a_final_fit_has_no_coverage(digits_run: Path) -> None:
+    """Its validation rows were trained on."""
+    model = ricnet.load(digits_run)
+    chosen = {"final_fit": True, "epochs": 2, "calibration": "none", "halt_rule": "value"}
+    final = replace(model, config=changed(replace(model.config, calibration="none", halt_rule="value"), chosen))
+    options = Predict(run=str(digits_run), abstain_below=0.9)
+    assert "--final-fit" in _coverage(options, 0.9, final)
+    assert "On validation data" in _coverage(options, 0.9, model)

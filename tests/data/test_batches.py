@@ -20,7 +20,7 @@ from ricnet.data.batches import mix
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.distributed import Processes, Shard
 from ricnet.machine import SHARE, fits_memory, free_bytes
-from ricnet.training.network import KEPT, activation_bytes, fitting_batch
+from ricnet.training.network import BYTES_PER_OUTPUT_BYTE, activation_bytes, fitting_batch
 
 from .samples import write_folder
 
@@ -276,7 +276,7 @@ def test_a_batch_is_halved_until_the_outputs_of_all_layers_fit() -> None:
     assert activation_bytes(NET, image) == BYTES
     assert NET.training
     assert not any(module._forward_hooks for module in NET.modules())
-    for_one = int(KEPT * BYTES / SHARE)
+    for_one = int(BYTES_PER_OUTPUT_BYTE * BYTES / SHARE)
     cases = [(256, 256 * for_one, 256), (256, 256 * for_one - 10, 128), (100, 26 * for_one, 25), (128, 0, 8), (5, 0, 5)]
     assert [fitting_batch(NET, image, batch, free) for batch, free, _ in cases] == [fits for *_, fits in cases]
 

@@ -419,7 +419,7 @@ def _refuse_loose(folder: Path, wanted: str, kind: Kind) -> None:
     loose = _loose(folder, kind)
     if loose and kind is IMAGES:  # a loose text may be a read-me
         raise RicnetError(
-            f"{folder} has {len(loose)} images outside of class folders, such as {loose[0].name}; "
+            f"{folder} has {counted(len(loose), 'image')} outside of class folders, such as {loose[0].name}; "
             f"the class of an image is the name of its folder, so arrange them as {wanted}."
         )
 

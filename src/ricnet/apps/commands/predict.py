@@ -76,6 +76,8 @@ def _stored(records: list[dict[str, Any]], classifier: Classifier, options: Pred
 
 def _coverage(options: Predict, least: float, classifier: Classifier) -> str:
     """Coverage and risk on validation data, which are known only for the halting rule of the run."""
+    if classifier.config.final_fit:
+        return f"Coverage and risk of {least:g} are unknown: --final-fit held no validation data out."
     changed = [name for name in ("halt_threshold", "budget", "readout", "max_ms") if getattr(options, name) is not None]
     changed += ["max_steps"] * ((options.max_steps or 0) > getattr(classifier.inference, "horizon", 1))
     if changed or classifier.folder is None:
