@@ -94,17 +94,26 @@ def test_data_of_another_shape_or_without_a_name_is_refused(
             "images for a table": ("table_run", "{images}", ("holds images", ".csv")),
             "a data set of images for a table": ("table_run", "cifar10", "cifar10 holds images"),
             "a table for images": ("digits_run", "other.csv", ("is a table", "images")),
+            "texts for images": ("digits_run", "{texts}", ("holds texts", "images")),
             "an address": ("digits_run", "https://example.org/my.csv", "URL"),
         }
     ),
 )
 def test_data_of_another_kind_is_refused_before_it_is_read(
-    run: str, data: str, names: object, image_folder: Path, refused: Refused, request: pytest.FixtureRequest
+    run: str,
+    data: str,
+    names: object,
+    image_folder: Path,
+    refused: Refused,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
 ) -> None:
     path = request.getfixturevalue(run)
+    (tmp_path / "texts" / "good").mkdir(parents=True)
+    (tmp_path / "texts" / "good" / "1.txt").write_text("a good dog")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("ricnet.apps.commands.evaluate.load_data", None)
-        refused(names, "evaluate", path, "--data", data.format(images=image_folder))
+        refused(names, "evaluate", path, "--data", data.format(images=image_folder, texts=tmp_path / "texts"))
 
 
 def test_other_photographs_are_evaluated_at_the_size_the_model_knows(

@@ -356,7 +356,7 @@ def test_a_resumed_watch_goes_on_where_it_stopped() -> None:
 def test_the_summary_has_the_worst_of_either_kind() -> None:
     found = collapses(lines([*[0.9] * 20, 0.7, 0.4, 0.9], [*[2.0] * 20, 21.0, 12.0, 2.0]))
     assert collapse_summary(found) == (
-        "2 epochs from 21 to 22: the largest: training accuracy 40.0 %, 50.0 points below its best; "
+        "2 epochs from 21 to 22: largest change: training accuracy 40.0 %, 50.0 points below its best; "
         "value loss 21, median of 20 epochs 2"
     )
     assert collapse_summary(found[:1]) == (

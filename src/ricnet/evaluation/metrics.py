@@ -208,7 +208,7 @@ def _number(entry: object, name: str) -> float | None:
 
 
 def measured_rows(rows: int, device: str) -> int:
-    """Training rows behind the training accuracy of an epoch."""
+    """Minimum number of training rows behind the training accuracy of an epoch."""
     return math.ceil(rows / MEASURE_EVERY) if device == "cpu" else rows
 
 
@@ -240,4 +240,4 @@ def collapse_summary(found: Sequence[Collapse]) -> str:
         if of_kind := [each for each in found if low in each]:
             most = max(of_kind, key=lambda each: each[high] - share * each[low])
             largest |= {low: most[low], high: most[high]}
-    return f"{when}: {'the largest: ' * (len(epochs) > 1)}{collapse_words(largest)}"
+    return f"{when}: {'largest change: ' * (len(epochs) > 1)}{collapse_words(largest)}"

@@ -15,6 +15,7 @@ from ricnet.apps.commands.options import Evaluate
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import altered, divisible
+from ricnet.data.images import holds_texts
 from ricnet.data.inputs import wanted
 from ricnet.data.registry import DATASETS
 from ricnet.errors import RicnetError, listed
@@ -125,11 +126,12 @@ def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out
 def _refuse_other_kind(data: str, classifier: Classifier) -> None:
     """Raise if the name shows that the model cannot read the data, before it is read."""
     path = split_target(data)[0]
-    if classifier.text is not None and path not in DATASETS:
-        return  # a folder or a table may hold texts
-    images = path in DATASETS or user_path(path).is_dir()
-    if (images and len(classifier.input_shape) != 3) or (is_table(path) and classifier.columns is None):
-        kind = "holds images" if images else "is a table"
+    is_folder = path not in DATASETS and user_path(path).is_dir()
+    texts = is_folder and holds_texts(user_path(path))
+    images = (is_folder and not texts) or path in DATASETS
+    other = texts if classifier.text is None else images
+    if other or (images and len(classifier.input_shape) != 3) or (is_table(path) and classifier.columns is None):
+        kind = "holds texts" if texts else "holds images" if images else "is a table"
         raise RicnetError(f"{data} {kind}, but the model reads {wanted(classifier.input_shape, classifier.columns)}.")
 
 
