@@ -188,7 +188,8 @@ def main() -> None:
         classifier = ricnet.load(run, str(device))
         config, images = classifier.config, digits.test.inputs
         if options.run is not None:
-            images = load_data(config.data, data_dir=options.data_dir, resolution=config.resolution).test.inputs
+            how = {"resolution": config.resolution, "oversize": config.oversize}
+            images = load_data(config.data, data_dir=options.data_dir, **how).test.inputs
         some = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[: options.images]
         inputs, whole, rows, notes = images[some].to(device), leaving_at(classifier, -1e9), [], []
         for share in options.share:

@@ -151,7 +151,8 @@ def main() -> None:
             parser.error(f"{options.run} is a run of {classifier.method.name}; give a run of ric.")
         classifier = replace(classifier, method=replace(classifier.method, feedback="mean"))
         config = classifier.config
-        test = load_data(config.data, data_dir=options.data_dir, resolution=config.resolution).test
+        how = {"resolution": config.resolution, "oversize": config.oversize}
+        test = load_data(config.data, data_dir=options.data_dir, **how).test
         inputs, labels = test.inputs.to(device), test.labels.to(device)
         rows = measure(classifier, inputs, device)
         notes = [f"The test set has {len(inputs):,} inputs.", agreement(classifier, inputs, labels)]

@@ -102,7 +102,10 @@ def _decided(results: Path, pairing: Pairing, metric: Metric, seeds: int) -> str
 
 def _default(results: Path) -> str:
     gaps = ", ".join(f"{name} {less(results, pairing, ACCURACY)}" for name, pairing in ON_POLICY.items())
-    return f"**On-policy, the default**: accuracy less SL's, in points: {gaps}."
+    return (
+        f"**On-policy, the default**: accuracy less SL's, in points: {gaps}. ImageWoof by an earlier recipe, with "
+        "`--oversize 1`."
+    )
 
 
 def _row(results: Path, row: Row) -> list[str]:

@@ -55,6 +55,30 @@ def test_the_run_names_both_sizes_and_its_evaluation_repeats(run: Path, photos: 
         assert measured["test"]["nll"] == pytest.approx(nll, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("flags", "stored"),
+    [
+        ("--resolution 52", 65),  # 1.25 × 52
+        ("--resolution 56", 65),  # all pixels of the photographs, fewer than 1.25 × 56
+        ("", 65),  # read whole at their own size
+        ("--resolution 52 --oversize 1", 52),
+        ("--resolution 52 --preset paper --encoder conv", 52),
+    ],
+)
+def test_fast_stores_photographs_larger_as_far_as_they_have_pixels(
+    photos: Path, tmp_path: Path, flags: str, stored: int
+) -> None:
+    out = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        draw_no_pages(patch)
+        main(["train", str(photos), "--out", str(out), *SHORT.split(), *flags.split()])
+    entry = json.loads((out / "config.json").read_text())
+    side = entry["config"]["resolution"] or 65
+    assert entry["data"]["input_shape"] == [3, stored, stored]
+    assert entry["config"]["oversize"] == pytest.approx(stored / side)
+    assert ricnet.load(out).view_shape == (3, side, side)
+
+
 def test_the_centre_is_read_from_files_and_arrays_alike(run: Path, photos: Path) -> None:
     model = ricnet.load(run)
     assert (model.input_shape, model.view_shape) == ((3, 65, 65), (3, 52, 52))

@@ -17,7 +17,7 @@ from torch import Tensor
 from refusals import cases, refusal
 from ricnet.data import Augmentation, find_images, images, load, read_image, read_images
 from ricnet.data.dataset import PHOTOGRAPHS, view_shape
-from ricnet.data.images import choose_side, decode_image
+from ricnet.data.images import choose_side, decode_image, stored_side
 
 from .samples import save_image, write_folder
 
@@ -405,3 +405,23 @@ def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set" / "a").rename(tmp_path / "set" / "\udcff")
     with refusal("UTF-8"):
         load(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("side", "native", "oversize", "stored"),
+    [
+        (128, 500, None, 160),  # 1.25 × 128
+        (128, 140, None, 140),
+        (128, 128, None, 128),
+        (192, 160, None, 192),  # enlarged once, not twice
+        (128, 140, 1.25, 160),  # as asked
+        (128, 500, 1.0, 128),
+    ],
+)
+def test_photographs_are_stored_larger_up_to_their_own_pixels(
+    side: int, native: int, oversize: float | None, stored: int
+) -> None:
+    found, ratio = stored_side(side, native, oversize)
+    assert found == stored
+    assert ratio == pytest.approx(stored / side)
+    assert view_shape((3, found, found), ratio) == (3, side, side)

@@ -7,7 +7,7 @@ from refusals import refusal
 from ricnet.methods import METHODS, RIC
 from ricnet.models.config import Optimization
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.recipes import TYPICAL, Facts, by_rows, even_batch, notices, preset, unwatched_table
+from ricnet.training.recipes import TYPICAL, Facts, by_rows, even_batch, notices, preset, storage, unwatched_table
 
 PHOTOS = Facts(rows=270, classes=5, side=128)
 DIGITS = Facts(rows=1213, classes=10, side=8)
@@ -400,3 +400,21 @@ def test_networks_by_hand() -> None:
 def test_a_table_without_validation_rows_learns_for_a_hundred_updates() -> None:
     assert unwatched_table(700) == {"epochs": 20}
     assert unwatched_table(130) == {"epochs": 50}
+
+
+@pytest.mark.parametrize(
+    ("preset_name", "changes", "chosen"),
+    [
+        ("fast", {}, {"oversize": None}),
+        ("fast", {"oversize": 1.5}, {}),
+        ("paper", {}, {}),
+        ("fast", {"freeze": True}, {}),
+        ("fast", {"augment": False}, {}),
+        ("fast", {"encoder": "hf:some/encoder"}, {}),
+        ("fast", {"encoder": "resnet18"}, {"oversize": None}),
+    ],
+)
+def test_fast_stores_photographs_larger_unless_they_are_read_whole(
+    preset_name: str, changes: dict[str, Any], chosen: dict[str, Any]
+) -> None:
+    assert storage(preset_name, changes) == chosen

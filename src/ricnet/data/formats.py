@@ -263,6 +263,7 @@ _IMAGEWOOF = PublishedFile(
     files=(_IMAGEWOOF,),
     resizable=True,
     resolution=128,
+    native=160,
 )
 def read_imagewoof(path: Path, resolution: int | None) -> tuple[Split, Split]:
     """The official val/ is the test set."""

@@ -32,6 +32,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that Pillow may read, for any file name; some of its other formats start programs."""
 UNSUPPORTED = frozenset({".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
 VAL_NAMES = ("val", "valid", "validation")
+OVERSIZE = 1.25  # default side of stored photographs, as a multiple of the resolution
 MAX_SIDE, MIN_SIDE = 128, 8  # bounds of the resolution chosen from the data, in pixels
 TOO_LARGE = "is too large"
 MOST_PIXELS = 178_000_000
@@ -195,9 +196,9 @@ def read_images(
 # Folders of images as data
 
 
-def read_folder(folder: Path, resolution: int | None, cache: Path, oversize: float = 1.0) -> GivenSplits:
+def read_folder(folder: Path, resolution: int | None, cache: Path, oversize: float | None = 1.0) -> GivenSplits:
     """All images in memory, or in a file in `cache` if they do not fit. Their shape is chosen from all headers.
-    Photographs are stored at `oversize` times the resolution, other images at the resolution itself."""
+    Photographs are stored at `oversize` times the resolution (see `stored_side`), other images at the resolution."""
     try:
         tree = survey(folder)
     except OSError as error:
@@ -205,12 +206,13 @@ def read_folder(folder: Path, resolution: int | None, cache: Path, oversize: flo
     forms, broken = in_threads(image_form, tree.files)
     if not forms:
         raise RicnetError(f"{folder} holds no image that can be read; {damage(broken, folder)}.")
-    side = resolution or choose_side([(width, height) for width, height, _ in forms])
+    sizes = [(width, height) for width, height, _ in forms]
+    side = resolution or choose_side(sizes)
     # Small or grey images may be letters or drawings, which must not be mirrored or cut.
     channels = 1 if all(grey for _, _, grey in forms) else 3
     if channels == 3 and side > PHOTOGRAPH_SIDE:
-        stored = round(oversize * side)
-        plan = Plan((channels, stored, stored), PHOTOGRAPHS, oversize)
+        stored, ratio = stored_side(side, shorter_side(sizes), oversize)
+        plan = Plan((channels, stored, stored), PHOTOGRAPHS, ratio)
     else:
         plan = Plan((channels, side, side), Augmentation(crop_padding=side // 8))
     return _read_tree(tree, plan, broken, cache)
@@ -221,7 +223,21 @@ def choose_side(sizes: list[tuple[int, int]]) -> int:
     width, height = sizes[0]
     if width == height <= MAX_SIDE and len(set(sizes)) == 1:
         return width
-    return min(max(round(median(min(size) for size in sizes)), MIN_SIDE), MAX_SIDE)
+    return min(max(shorter_side(sizes), MIN_SIDE), MAX_SIDE)
+
+
+def shorter_side(sizes: list[tuple[int, int]]) -> int:
+    """Median of the shorter sides."""
+    return round(median(min(size) for size in sizes))
+
+
+def stored_side(side: int, native: int, oversize: float | None) -> tuple[int, float]:
+    """Side at which photographs are stored for a network that reads `side` pixels, and the ratio of the two. None
+    stands for OVERSIZE, or less where the photographs have only `native` pixels a side."""
+    if oversize is not None:
+        return round(oversize * side), oversize
+    stored = max(side, min(round(OVERSIZE * side), native))
+    return stored, stored / side
 
 
 class Plan(NamedTuple):

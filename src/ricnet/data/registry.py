@@ -20,7 +20,7 @@ from filelock import FileLock
 from ricnet.data.arrays import read_npz
 from ricnet.data.columns import Columns
 from ricnet.data.dataset import PHOTOGRAPH_SIDE, Augmentation, Dataset, GivenSplits, Split, altered, class_counts
-from ricnet.data.images import holds_texts, read_folder
+from ricnet.data.images import holds_texts, read_folder, stored_side
 from ricnet.data.labels import TableTask, labelled_table, read_text_folder
 from ricnet.data.tables import Table, frame_table, read_table
 from ricnet.data.texts import Tokenizer
@@ -65,6 +65,8 @@ class Source:
     """Subfolder of the data folder for the files; they are also found in the data folder itself."""
     resizable: bool
     resolution: int | None = None
+    native: int | None = None
+    """Shorter side of its photographs in pixels."""
 
     def find(self, data_dir: Path) -> list[Path | None]:
         return [file.find((data_dir / self.folder, data_dir)) for file in self.files]
@@ -84,19 +86,21 @@ def register_dataset(
     folder: str | None = None,
     resizable: bool = False,
     resolution: int | None = None,
+    native: int | None = None,
 ) -> Callable[[Reader], Reader]:
     """Decorator that registers a data set by name, for `train`, `load`, studies and every command.
 
     The function returns a `Dataset`, or training and test rows as two `Split`s of the classes named here; validation
     rows are then cut from the training rows. It is called with the paths of `files`, which `ric data get` fetches into
     `folder` of the data folder. If the set is `resizable`, the function also gets the `resolution` that the user asks
-    for, or None. The argument `resolution` is the set's own side in pixels; --oversize needs it.
+    for, or None. The argument `resolution` is the default one; --oversize needs it. `native` is the shorter side of the
+    photographs in pixels, up to which `fast` stores them larger than the network reads them.
     """
 
     def register(read: Reader) -> Reader:
         home = (name if folder is None else folder) if files else ""
         names, own = tuple(class_names), tuple(files)
-        DATASETS[name] = Source(title or name, names, read, augmentation, own, home, resizable, resolution)
+        DATASETS[name] = Source(title or name, names, read, augmentation, own, home, resizable, resolution, native)
         return read
 
     return register
@@ -125,7 +129,7 @@ def load(
     test: "str | Path | DataFrame | None" = None,
     test_fraction: float | None = None,
     calibration_fraction: float = 0.0,
-    oversize: float = 1.0,
+    oversize: float | None = 1.0,
     final_fit: bool = False,
 ) -> Dataset:
     """Read a data set from local files; nothing is downloaded.
@@ -139,12 +143,14 @@ def load(
     test, test_fraction: a table of test rows, or the share of rows to hold out if there is no test part (None: a
         quarter, 0: none).
     calibration_fraction: the share of training rows to hold out for guarantees.
-    oversize: side of stored photographs as a multiple of the resolution.
+    oversize: side of stored photographs as a multiple of the resolution. None for 1.25, or as much below it as the
+        photographs have pixels for; other data is then read as it is.
     final_fit: whether the validation rows are training rows too.
     """
     require(0 < val_fraction < 1, "val_fraction", val_fraction, "between 0 and 1")
     require(resolution is None or resolution >= 1, "resolution", resolution, "at least 1 pixel")
-    require(1 <= oversize <= MOST_OVERSIZE, "oversize", oversize, f"from 1 to {MOST_OVERSIZE:g}")
+    within = oversize is None or 1 <= oversize <= MOST_OVERSIZE
+    require(within, "oversize", oversize, f"from 1 to {MOST_OVERSIZE:g}")
     require(test_fraction is None or 0 <= test_fraction < 1, "test_fraction", test_fraction, "from 0 to below 1")
     if test is not None and test_fraction is not None:
         raise RicnetError(f"{setting('test')} and {setting('test_fraction')} exclude each other; leave one out.")
@@ -167,7 +173,7 @@ def load(
     dataset = parts if isinstance(parts, Dataset) else parts.dataset(name, *fractions)
     if is_frame(spec):
         dataset = replace(dataset, name=frame_name(target or ""))
-    if oversize != dataset.oversize:
+    if oversize not in (None, dataset.oversize):
         raise RicnetError(
             f"{setting('oversize', oversize)} is for photographs (colour images of more than {PHOTOGRAPH_SIDE} pixels "
             f"a side), which {name} does not hold; leave it out."
@@ -192,7 +198,7 @@ def _read(
     spec: str | Path,
     folder: Path,
     resolution: int | None,
-    oversize: float,
+    oversize: float | None,
     columns: Columns | None,
     tokenizer: Tokenizer | None,
 ) -> GivenSplits | Dataset:
@@ -213,7 +219,7 @@ def _read(
     return _read_named(spec, folder, resolution, oversize)  # its error lists the names
 
 
-def _read_named(name: str, folder: Path, resolution: int | None, oversize: float) -> GivenSplits | Dataset:
+def _read_named(name: str, folder: Path, resolution: int | None, oversize: float | None) -> GivenSplits | Dataset:
     source = find_source(name)
     found = source.find(folder)
     missing = [file.name for file, path in zip(source.files, found, strict=True) if path is None]
@@ -223,8 +229,8 @@ def _read_named(name: str, folder: Path, resolution: int | None, oversize: float
             f"or put {' and '.join(missing)} into {folder / source.folder}."
         )
     side, scale = resolution or source.resolution, 1.0
-    if oversize > 1 and source.resizable and side is not None and source.augmentation.crop_area < 1:
-        scale, resolution = oversize, round(oversize * side)
+    if source.resizable and side is not None and source.augmentation.crop_area < 1:
+        resolution, scale = stored_side(side, source.native or side, oversize)
     read = source.read(*found, **({"resolution": resolution} if source.resizable else {}))
     notes: tuple[str, ...] = ()
     if Path(name).is_dir() and Path(name).resolve() != (folder / source.folder).resolve():

@@ -147,8 +147,9 @@ class Choices:
     for speed."""
     oversize: float = 1.0
     """Side of stored photographs as a multiple of --resolution. Training cuts random crops out of the whole stored
-    image, everything else reads its centre at --resolution. With 1, crops are enlarged to the size of the image that
-    they are cut from. Raise it for sharper crops."""
+    image, everything else reads its centre at --resolution. With 1, the whole image is read, and crops are enlarged
+    to its size. With the preset fast, the default for photographs is 1.25, or less if they have fewer pixels. Raise it
+    for sharper crops."""
     val_fraction: float = 0.1
     """Share of the training data held out for validation. Raise it for a more reliable choice of the epoch, lower it
     for more training rows."""

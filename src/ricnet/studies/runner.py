@@ -43,7 +43,7 @@ from ricnet.training.api import pick_device, run
 from ricnet.training.console import GO_ON, Interrupted, StopRequest, say
 from ricnet.training.features import behind_encoder
 from ricnet.training.finish import finalize, weighted
-from ricnet.training.recipes import TYPICAL, Facts, configure, for_encoder, preset
+from ricnet.training.recipes import TYPICAL, Facts, configure, for_encoder, preset, storage
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
@@ -155,13 +155,13 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     system, data = find_system(experiment.system), whole_path(experiment.benchmark.data)
     given = {**dict(experiment.benchmark.changes), **system.changes, **system.after, **dict(experiment.changes)}
     given = dict(for_encoder(data, given))
-    how = {name: given.get(name, getattr(Config, name)) for name in DATA_SETTINGS}
+    recipe = system.preset or experiment.preset
+    how = {name: given.get(name, getattr(Config, name)) for name in DATA_SETTINGS} | storage(recipe, given)
     dataset = read_data(data, data_dir, given.get("encoder", "auto"), **how)
     settings = {**RAW, **system.changes_for(Facts.of(dataset, torch.device(device), given)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
     plans = []
     for seed in experiment.seeds:
-        recipe = system.preset or experiment.preset
         config = configure(dataset, system.method, recipe, torch.device(device), **{**settings, "seed": seed})
         config = settle_horizon(dataclasses.replace(config, data=data), dataset.input_shape)
         trained = stripped(config)

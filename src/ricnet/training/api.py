@@ -58,6 +58,7 @@ from ricnet.training.recipes import (
     configure,
     for_encoder,
     notices,
+    storage,
     unknown_setting,
 )
 from ricnet.training.trainer import Trainer
@@ -452,7 +453,10 @@ class Request:
         return replace(self, start=longer)
 
     def dataset(self) -> Dataset:
-        began = {} if self.start is None else {name: getattr(self.start, name) for name in DATA_SETTINGS}
+        if self.start is None:
+            began = storage(self.preset or "fast", self.changes)
+        else:
+            began = {name: getattr(self.start, name) for name in DATA_SETTINGS}
         settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})
         if self.test is not None and not is_frame(self.test):
             raise RicnetError(

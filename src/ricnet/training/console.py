@@ -89,10 +89,13 @@ def augmentation_note(config: Config, dataset: Dataset) -> list[str]:
     varied = config.optimization.augment and (config.optimization.augmented_copies or not config.network.freeze)
     if not varied or dataset.augmentation.crop_area >= 1:
         return []
-    return [
+    note = (
         f"Colour images above {PHOTOGRAPH_SIDE} pixels are taken for photographs: training mirrors, crops and "
         f"recolours them; {setting('augment', False)} turns that off."
-    ]
+    )
+    if dataset.oversize > 1:
+        note += f" Answers are read from their centre; {setting('oversize', 1)} reads all of them."
+    return [note]
 
 
 def faster(config: Config, dataset: Dataset, device: torch.device) -> str | None:

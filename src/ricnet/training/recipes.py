@@ -211,6 +211,15 @@ def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**changes, "resolution": max(encoder.architecture.size) if isinstance(encoder, ImageEncoder) else None}
 
 
+def storage(preset_name: str, changes: Mapping[str, Any]) -> dict[str, float | None]:
+    """How photographs are stored if the user does not say so: with `fast` larger than the network reads them, so that
+    random crops are cut out of more pixels (docs/questions/recipes.md). Without such crops they are read whole, and
+    by pretrained and frozen encoders."""
+    cropped = preset_name != "paper" and changes.get("augment", True) and not changes.get("freeze")
+    whole = not cropped or is_pretrained(str(changes.get("encoder", "")))
+    return {} if whole or "oversize" in changes else {"oversize": None}
+
+
 # Presets
 
 

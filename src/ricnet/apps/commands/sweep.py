@@ -19,7 +19,7 @@ from ricnet.models.config import DATA_SETTINGS, Config
 from ricnet.models.locate import find_tokenizer
 from ricnet.training.api import pick_device
 from ricnet.training.console import GO_ON, Narrator, say
-from ricnet.training.recipes import configure, for_encoder
+from ricnet.training.recipes import configure, for_encoder, storage
 
 if TYPE_CHECKING:
     import optuna
@@ -84,7 +84,7 @@ def _sweep(options: SweepOptions, shared: Mapping[str, Any], root: Path) -> "Swe
 
     asked = parse_space(options.space, options.method) if options.space else None
     shared = for_encoder(options.source, shared)
-    wanted = {k: shared[k] for k in DATA_SETTINGS if k in shared}
+    wanted = storage(options.preset, shared) | {k: shared[k] for k in DATA_SETTINGS if k in shared}
     tokenizer = find_tokenizer(shared.get("encoder", ""))
     dataset = load_data(options.source, data_dir=options.data_dir, tokenizer=tokenizer, **wanted)
     config = configure(dataset, options.method, options.preset, pick_device(options.device), **shared)
