@@ -32,6 +32,9 @@ PHOTOGRAPHS: dict[str, list[Settings]] = {
     "epochs": [{"epochs": 80}],
     "label smoothing": [{"label_smoothing": 0.1}],
     "mixup": [{"mixup": 0.2}],
+    "policy": [{"trivial_augment": True}],
+    "stem": [{"stem": "half"}],
+    "resolution": [{"resolution": 160}, {"resolution": 192}],
     "optimizer": [{"optimizer": "muon", "lr": Times(factor)} for factor in (0.5, 1, 2)]
     + nesterov(0.05, 0.2, weight_decay=5e-4),
     "schedule": [{"schedule": "linear"}],

@@ -82,6 +82,7 @@ def test_resnets_have_the_published_number_of_parameters() -> None:
 
 
 def test_small_images_keep_their_resolution_through_the_stem() -> None:
-    for shape, stem, side in [((3, 32, 32), "auto", 32), ((3, 128, 128), "auto", 32), ((3, 32, 32), "original", 8)]:
+    known = [((3, 32, 32), "auto", 32), ((3, 128, 128), "auto", 32), ((3, 128, 128), "half", 64)]
+    for shape, stem, side in [*known, ((3, 32, 32), "original", 8)]:
         encoder = build_encoder(EncoderOptions("resnet10", width=0.125, stem=stem), shape)  # type: ignore[arg-type]
         assert encoder.stem(torch.zeros(1, *shape)).shape[-1] == side

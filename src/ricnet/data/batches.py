@@ -21,11 +21,11 @@ from torch import Tensor
 
 from ricnet.core.policies import Dirichlet
 from ricnet.data.dataset import Augmentation, Dataset, Split
+from ricnet.data.trivial import GREY, Operation, change
 from ricnet.distributed import Shard
 from ricnet.errors import RicnetError, setting
 from ricnet.io import replace_file
 
-GREY = 128
 CROP_RATIO = 4 / 3  # maximum ratio of the sides of a resized crop
 CHUNK = 1024  # rows that are read and written at once
 ReadRows = Callable[[list[int]], tuple[Num[Tensor, "n ..."], dict[int, str]]]
@@ -75,9 +75,9 @@ def augment(
     size: tuple[int, ...] | None = None,
     mirrored: Mask | None = None,
 ) -> UInt8[Tensor, "n c h2 w2"]:
-    """Random crops, mirroring, colours and cutout, as `augmentation` says. `size` is the height and width of the
-    results, at most and by default those of the images. `mirrored` is the mask of images to mirror, by default half of
-    them at random.
+    """Random crops, mirroring, colours, one more operation and cutout, as `augmentation` says. `size` is the height and
+    width of the results, at most and by default those of the images. `mirrored` is the mask of images to mirror, by
+    default half of them at random.
 
     Nothing here waits for the device, and no shape depends on random numbers, so that an update can be recorded as a
     CUDA graph.
@@ -85,8 +85,10 @@ def augment(
     random = Random(shard or Shard(len(images)), images.device, generator)
     size = size or (images.shape[2], images.shape[3])
     crop = _crop_and_resize if augmentation.crop_area < 1 else _shift_and_mirror
-    cropped = crop(images, size, augmentation, random, mirrored)
-    return _cut_out(_vary_colours(cropped, augmentation.colour, random), augmentation.cutout, random)
+    changed = _vary_colours(crop(images, size, augmentation, random, mirrored), augmentation.colour, random)
+    if augmentation.trivial:
+        changed = change(changed, random.integers(len(Operation), 1)[0, :, 0], 2 * random.uniform(1)[0] - 1)
+    return _cut_out(changed, augmentation.cutout, random)
 
 
 def _crop_and_resize(

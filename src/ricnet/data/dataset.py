@@ -70,6 +70,8 @@ class Augmentation:
     """Maximum relative change of brightness, contrast and saturation; 0: off."""
     reflect: bool = False
     """Pad with the mirrored border instead of black pixels."""
+    trivial: bool = False
+    """Change each image by one operation chosen at random (`ricnet.data.trivial`)."""
 
 
 PHOTOGRAPHS = Augmentation(flip=True, crop_area=0.35, colour=0.4)

@@ -85,6 +85,10 @@ class Optimization:
     cutout: int = 0
     """Side in pixels of a square that is greyed out at a random place of each training image; 0 for none. Raise it
     against over-fitting."""
+    trivial_augment: bool = False
+    """Change each training image by one operation, chosen at random, with random strength: rotation, shear, brightness,
+    contrast, saturation, sharpness, fewer grey levels, inverted bright pixels, stretched contrast, or none
+    (TrivialAugment, Müller and Hutter 2021). It replaces the variation of colours. Set it against over-fitting."""
     mixup: float = 0.0
     """α of mixup (Zhang et al. 2018): each training example is averaged with another of its batch, and so are their
     labels, with a weight drawn from Beta(α, α); 0 for none. Raise it against over-fitting."""
@@ -126,9 +130,10 @@ class Optimization:
         """The augmentation of the data set with the changes of these settings."""
         area = of_data.crop_area if self.crop_area is None else self.crop_area
         shift = of_data.crop_padding if self.shift is None else self.shift
-        return dataclasses.replace(
-            of_data, cutout=self.cutout, crop_area=area, crop_padding=shift, reflect=self.padding == "reflect"
-        )
+        colour = 0.0 if self.trivial_augment else of_data.colour
+        reflect, trivial = self.padding == "reflect", self.trivial_augment
+        cut = dataclasses.replace(of_data, crop_area=area, crop_padding=shift, cutout=self.cutout)
+        return dataclasses.replace(cut, colour=colour, reflect=reflect, trivial=trivial)
 
     @property
     def extendable(self) -> bool:

@@ -121,7 +121,7 @@ TYPICAL = Facts(rows=50_000, classes=10, side=32)
 
 # A configuration
 
-FOR_IMAGES = ("shift", "crop_area", "cutout")
+FOR_IMAGES = ("shift", "crop_area", "cutout", "trivial_augment")
 """Settings of augmentation that would do nothing on other data."""
 
 
