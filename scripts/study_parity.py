@@ -16,7 +16,6 @@ import argparse
 import copy
 import json
 import math
-import os
 import platform
 import shlex
 import sys
@@ -40,6 +39,8 @@ STEPS, SIZE, BATCH, RATE, CLIP = 10, 128, 64, 2e-3, 1.0
 """Steps of training, size of embedding and thought, vectors an update, learning rate (cosine to 0), gradient clip."""
 TESTED = 1000
 """Vectors for each number of non-zero entries."""
+THREADS = 1
+"""Of each run."""
 KNOWN = Facts(rows=50_000, classes=2, side=32)
 """Data for which the preset `fast` chooses the settings of RIC: many rows, two classes."""
 SYSTEMS: dict[str, Method[Any]] = {
@@ -91,7 +92,7 @@ def write(options: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
     entry = {
         "command": shlex.join(["python", *sys.argv]),
         "versions": {"ricnet": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "hardware": {"name": platform.machine(), "threads_per_run": torch.get_num_threads()},
+        "hardware": {"name": platform.machine(), "threads_per_run": THREADS},
         "entries": options.entries,
         "trained_up_to": most_trained(options.entries),
         "updates": options.updates,
@@ -112,7 +113,7 @@ def most_trained(entries: int) -> int:
 
 
 def study(system: str, seed: int, entries: int, updates: int) -> dict[str, Any]:
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     began, method = time.process_time(), SYSTEMS[system]
     model, course = train(method, entries, updates, seed)
     seconds = round(time.process_time() - began, 1)
@@ -181,5 +182,4 @@ def measure(method: Method[Any], model: nn.Module, entries: int) -> dict[str, An
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()
