@@ -46,7 +46,8 @@ class Optimization:
     """Learning rate of a pretrained encoder that is not frozen, as a share of --lr. Raise it if the data is unlike that
     of the pretraining, lower it to keep the pretrained weights."""
     weight_decay: float = 0.05
-    """Weight decay. Raise it against over-fitting."""
+    """Weight decay. adam and sgd decay all parameters, the others not those with one axis (biases, normalisation).
+    Raise it against over-fitting."""
     momentum: float = 0.9
     """Momentum of sgd, nesterov and muon. Raise it for smoother updates."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"

@@ -139,7 +139,7 @@ def rate_factor(update: int, total: int, warmup: int, schedule: str, end: float 
 
 
 def make_optimizer(model: nn.Module, settings: Optimization, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW does not decay biases and normalisation; Adam and SGD decay everything, as in the paper.
+    """Adam and SGD decay all parameters, as in the paper; the others do not decay biases and normalisation.
 
     All are fused, one call for all parameters. On a GPU the rate is a tensor there, so that a recorded update can be
     replayed at another rate.
@@ -159,7 +159,8 @@ def make_optimizer(model: nn.Module, settings: Optimization, device: torch.devic
 
 
 def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
-    """Parameter groups: new and pretrained parameters have different learning rates; AdamW decays matrices only."""
+    """Parameter groups: new and pretrained parameters have different learning rates, vectors no weight decay except in
+    Adam and SGD."""
     pretrained = [m.features for m in model.modules() if isinstance(m, Backbone) and m.features is not None]
     trained = {parameter for module in pretrained for parameter in module.parameters()}
     new = [p for p in model.parameters() if p not in trained]
@@ -172,7 +173,7 @@ def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
             matrices = [p for module in model.modules() if isinstance(module, Backbone) for p in muon_matrices(module)]
             groups.append({"params": [p for p in parameters if p in set(matrices)], "share": share, "muon": True})
             parameters = [p for p in parameters if p not in set(matrices)]
-        elif settings.optimizer != "adamw":
+        elif settings.optimizer in ("adam", "sgd"):
             groups.append({"params": parameters, "share": share})
             continue
         matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
