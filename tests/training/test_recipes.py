@@ -191,6 +191,16 @@ def test_fast_preset_scales_with_rows_and_classes() -> None:
     has(preset("closed-form", "ric", hundred).method, name="ric-closed-form", c_max=1000)
     short = preset("fast", "supervised", replace(CIFAR, rows=5_120)).optimization
     assert short.average == pytest.approx(1 - 1 / 120)  # a tenth of 1,200 updates
+    changes: list[tuple[dict[str, Any], int]] = [  # with the updates of a tenth of the run
+        ({"epochs": 10}, 87),  # 87 batches of 512 in 45,000 rows
+        ({"epochs": 10, "batch_size": 128}, 351),
+        ({"epochs": 10, "batch_size": 50_000}, 1),
+        ({"epochs": 5, "batch_size": 50_000}, 1),
+        ({"epochs": 500}, 1_000),
+    ]
+    for given, span in changes:
+        followed = preset("fast", "supervised", CIFAR, given).optimization
+        assert followed.average == pytest.approx(1 - 1 / span), given
     assert (small.network.encoder, large.network.encoder) == ("auto", "auto")
     has(preset("fast", None, Facts(rows=500, classes=3, side=64)).network, encoder="resnet10", width=0.5)
     tiny = preset("fast", None, Facts(rows=90, classes=2, side=8)).optimization

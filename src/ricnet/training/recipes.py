@@ -293,7 +293,7 @@ def _paper(method: str, facts: Facts, given: Mapping[str, Any]) -> Config:
 
 def _fast(method: str, facts: Facts, given: Mapping[str, Any], any_data: bool = False) -> Config:
     kind = METHODS[method]
-    settings, optimization = _method_settings(kind, facts, given, any_data), _optimization(facts)
+    settings, optimization = _method_settings(kind, facts, given, any_data), _optimization(facts, given)
     if facts.is_table and hasattr(kind, "horizon"):
         settings |= _table_steps(facts, settings)
     if facts.exits:  # accuracy is noisy on few validation rows, and each exit has another
@@ -414,14 +414,14 @@ def _network(facts: Facts) -> EncoderOptions:
     return chosen if facts.encoder in (None, "auto", chosen.encoder) else EncoderOptions(facts.encoder)
 
 
-def _optimization(facts: Facts) -> Optimization:
+def _optimization(facts: Facts, given: Mapping[str, Any]) -> Optimization:
     if facts.is_table:
         return _texts(facts) if facts.reads_words else _table(facts)
     if facts.few_photographs:
         return _few_images(facts)
     if facts.side > TINY_IMAGE and facts.device == "cpu":
         return _many_images_on_a_cpu(facts)
-    return _few_rows(facts) if facts.few else _many_rows(facts)
+    return _few_rows(facts) if facts.few else _many_rows(facts, given)
 
 
 def _few_images(facts: Facts) -> Optimization:
@@ -457,20 +457,21 @@ def _few_rows(facts: Facts) -> Optimization:
     return Optimization(epochs=epochs, batch_size=batch_size, lr=3e-3, clip=0.5, select="calibrated")
 
 
-def _many_rows(facts: Facts) -> Optimization:
+def _many_rows(facts: Facts, given: Mapping[str, Any]) -> Optimization:
     """Strong weight decay suits image encoders with batch norm: the scale of their weights has no effect on the output,
-    so decay sets the effective learning rate."""
-    epochs, batch_size = 120, 512
-    updates = epochs * (facts.rows // batch_size)
-    return Optimization(
-        epochs=epochs,
-        batch_size=batch_size,
+    so decay sets the effective learning rate. The average of the weights depends on the number of updates, which the
+    user may have changed."""
+    own = {name: given[name] for name in ("epochs", "batch_size") if name in given}
+    settings = replace(Optimization(epochs=120, batch_size=512), **given_settings(Optimization, own))
+    updates = settings.epochs * (facts.rows // min(settings.batch_size, facts.rows))
+    return replace(
+        settings,
         lr=4e-3,
         weight_decay=0.5,
         warmup_epochs=2.0,
         clip=None,
         cutout=facts.side // 4 if facts.side > TINY_IMAGE else 0,
-        average=min(0.999, 1 - 10 / updates),  # over a tenth of the run, at most 1,000 updates
+        average=min(0.999, max(0.0, 1 - 10 / updates)),  # over a tenth of the run, at most 1,000 updates
         select="calibrated",
     )
 

@@ -68,6 +68,8 @@ def sweep(arguments: Sequence[str]) -> None:
         sweeping.search(study, plan, options.trials, Narrator(stderr=True))
     except Interrupted:
         raise Interrupted(GO_ON) from None
+    if plan.space.keys() & {"epochs", "batch_size"}:  # trials share the average that `base` has
+        shared = {"average": plan.base.optimization.average} | shared
     _present(study, options, shared, storage)
 
 
