@@ -37,7 +37,7 @@ from torch import Tensor
 from ricnet.core.mdp import accuracy, log_scores
 from ricnet.data import Dataset, Split
 from ricnet.data.dataset import split_off
-from ricnet.data.texts import fit_text
+from ricnet.data.texts import Tokenizer, fit_text
 from ricnet.evaluation.baselines import PENALTIES
 from ricnet.training.api import train_in_memory
 from ricnet.training.recipes import configure
@@ -117,7 +117,7 @@ CASES: dict[str, Callable[[Path], tuple[Rows, Rows]]] = {
 }
 
 
-def drawn(learned: Rows, judged: Rows, seed: int) -> Dataset:
+def drawn(learned: Rows, judged: Rows, seed: int, tokenizer: Tokenizer | None = None) -> Dataset:
     """At most MOST_TRAIN texts to learn from and MOST_TEST to judge: a fifth, where the corpus has no test part."""
     learned, judged = list(learned), list(judged)
     random.Random(seed).shuffle(learned)
@@ -127,7 +127,7 @@ def drawn(learned: Rows, judged: Rows, seed: int) -> Dataset:
         judged, learned = learned[:count], learned[count:]
     learned, judged = learned[:MOST_TRAIN], judged[:MOST_TEST]
     names = sorted({label for _, label in learned})
-    column = fit_text([text for text, _ in learned], "text", None)
+    column = fit_text([text for text, _ in learned], "text", tokenizer)
     train, test = (
         Split(
             torch.from_numpy(column.rows([text for text, _ in rows])),
