@@ -16,6 +16,9 @@ from ricnet.errors import RicnetError
 from ricnet.evaluation.evaluate import read_predictions
 from ricnet.models.config import Config
 from ricnet.models.run import RunFolder, describe_data, read_config
+from ricnet.report.card import model_card
+from ricnet.report.page import write_page
+from ricnet.report.runs import read_run
 
 from .conftest import Refused, RunRic, Said
 
@@ -251,6 +254,27 @@ def test_a_run_of_fewer_rows_is_measured_on_those_it_learned_from(
     assert sizes(measured) == {"train": 68, "val": 15, "test": 50}
     assert "differs from the data that the run" not in measured[1]
     assert sizes(evaluate(run, data=f"{copy}#kind"))["test"] == 50
+
+
+def test_validation_rows_of_a_final_fit_are_not_shown_as_held_out(
+    tmp_path: Path, run_ric: RunRic, evaluate: Any, refused: Refused
+) -> None:
+    """They are among its training rows. The curves of the report and the card of the model say so too."""
+    table, copy, run = tmp_path / "my.csv", tmp_path / "copy.csv", tmp_path / "run"
+    table.write_text("size,kind\n" + "".join(f"{i % 40}.5,{'ab'[i % 2]}\n" for i in range(200)))
+    copy.write_text(table.read_text())
+    final = [f"{table}#kind", "--final-fit", *SHORT, "--out"]
+    assert run_ric("train", *final, run).code == 0
+    for data in (None, f"{table}#kind", f"{copy}#kind"):
+        assert sizes(evaluate(run, data=data)) == {"train": 150, "test": 50}
+    record = read_run(run)
+    assert "Training scores after every epoch" in write_page([record], run / "report.html").read_text()
+    card = model_card(record.config, record.data, "x", record)
+    assert "150 to train on, 50 to test" in card
+    assert "epoch 1, the last one" in card
+    refused(("--tune", "--final-fit"), "predict", run, copy, "--tune", "macro_f1")
+    assert "trained on too (--final-fit)" in run_ric("train", *final, tmp_path / "all", "--test-fraction", 0).out
+    assert sizes(evaluate(tmp_path / "all")) == {"train": 200}
 
 
 def test_columns_are_kept_with_the_run(tmp_path: Path, table_run: Path) -> None:

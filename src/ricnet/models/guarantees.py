@@ -263,6 +263,11 @@ def tuned_weights(classifier: "Classifier", target: Target) -> Weights:
     """Class weights from the validation predictions of the run."""
     if classifier.folder is None:
         raise RicnetError(f"{setting('tune', target)} needs the validation predictions of a run folder.")
+    if classifier.config.final_fit:
+        raise RicnetError(
+            f"{setting('tune', target)} needs validation rows, but the run trained on them "
+            f"({setting('final_fit', True)}); give a run that did not."
+        )
     held_out = read_predictions(classifier.folder, "val")
     return tune_weights(held_out.log_beliefs.double().exp().numpy(), held_out.labels.numpy(), target)
 

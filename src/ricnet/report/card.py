@@ -144,7 +144,8 @@ def classes_text(names: Sequence[str]) -> str:
 def data_text(run: RunRecord) -> str:
     rows = run.data["rows"]
     noise = f" {percent(run.label_noise, 0)} of the training labels were flipped." if run.label_noise else ""
-    counts = f"{rows['train']:,} to train on, {rows['val']:,} to choose the epoch, {rows['test']:,} to test"
+    chosen = "" if run.final_fit else f" {rows['val']:,} to choose the epoch,"
+    counts = f"{rows['train']:,} to train on,{chosen} {rows['test']:,} to test"
     return f"{markdown_safe(run.data_title)}: {counts}.{noise}"
 
 
@@ -159,7 +160,7 @@ def recipe_text(run: RunRecord) -> str:
     return (
         f"{encoder}{width}, {counted(course['epochs'], 'epoch')} of batches of {course['batch_size']}, "
         f"{course['optimizer']} at {course['lr']:g}, seed {run.config['seed']}; the weights are those of epoch "
-        f"{selected}, chosen on validation data. {spent} on "
+        f"{selected}, {'the last one' if run.final_fit else 'chosen on validation data'}. {spent} on "
         f"{run.hardware.get('name', 'unknown')}, PyTorch {run.hardware.get('torch', 'unknown')}, ricnet {run.version}. "
         "Every setting is in config.json."
     )

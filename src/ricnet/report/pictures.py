@@ -183,7 +183,10 @@ def training(groups: Sequence[RunGroup], look: Looks) -> Picture:
                 _draw_dot(ax, selected, points[selected], own, size=3.5)
         figures.integer_ticks(ax, 5)
 
-    figure = _draw_scores(groups, look, "validation", "epoch", draw)
+    fitted = [group.label for group in groups if group.first.final_fit]
+    rows = "training" if len(fitted) == len(groups) else "validation"
+    words = f" Those of {listing(fitted)} are of rows that were trained on (--final-fit)." if fitted else ""
+    figure = _draw_scores(groups, look, rows, "epoch", draw)
     for i, ax in enumerate(figure.axes):
         if i % len(SCORES):  # all but accuracy; last, since it also fixes the top
             ax.set_ylim(bottom=0)
@@ -192,8 +195,8 @@ def training(groups: Sequence[RunGroup], look: Looks) -> Picture:
         name="training",
         section="training",
         figure=figure,
-        alt=f"Validation accuracy, NLL and ECE by epoch: {listing([group.label for group in groups])}.",
-        caption="Validation scores after every epoch; a dot marks the selected epoch of a run."
+        alt=f"{rows.capitalize()} accuracy, NLL and ECE by epoch: {listing([group.label for group in groups])}.",
+        caption=f"{rows.capitalize()} scores after every epoch; a dot marks the selected epoch of a run.{words}"
         f"{_band_words(groups, figure)}",
     )
 

@@ -172,6 +172,11 @@ class RunRecord:
         return [str(name) for name in self.data["class_names"]]
 
     @property
+    def final_fit(self) -> bool:
+        """Whether its validation rows are training rows."""
+        return bool(self.config.get("final_fit"))
+
+    @property
     def judged_on(self) -> Literal["test", "val"]:
         """The split that results are reported for: test, or validation if nothing was held out."""
         return "val" if self.evaluation["test"] is None else "test"
@@ -321,12 +326,13 @@ def judged_words(text: str, runs: Iterable[RunRecord]) -> str:
 
 def untested_note(runs: Iterable[RunRecord]) -> str:
     """A sentence if nothing was held out for some of the runs, else empty."""
-    names = list(dict.fromkeys(run.label for run in runs if run.judged_on == "val"))
-    if not names:
+    untested = [run for run in runs if run.judged_on == "val"]
+    if not untested:
         return ""
+    names = listing(list(dict.fromkeys(run.label for run in untested)))
+    use = "which were trained on too (--final-fit)" if untested[0].final_fit else "on which the epoch was chosen too"
     return (
-        f"Nothing was held out for testing ({listing(names)}): the results are of validation rows, on which the epoch "
-        "was chosen too, and may be too good."
+        f"Nothing was held out for testing ({names}): the results are of validation rows, {use}, and may be too good."
     )
 
 

@@ -99,7 +99,13 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
                 "version of ricnet reads it. Test rows may have been trained on."
             ]
         )
-    return learned if given is None else dataset
+    shown = learned if given is None else altered(dataset, final_fit=config.final_fit)
+    return _without_val(shown) if config.final_fit else shown
+
+
+def _without_val(dataset: Dataset) -> Dataset:
+    """Without the validation rows, which are training rows after a final fit."""
+    return replace(dataset, val=dataset.val.take(torch.empty(0, dtype=torch.int64)))
 
 
 def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out: dict[str, Any]) -> Dataset:
@@ -119,7 +125,7 @@ def _other_data(data: str, classifier: Classifier, how: dict[str, Any], held_out
         divided = load_data(data, **how, **held_out)
         trained_on = altered(divided, config.train_fraction, config.label_noise, config.final_fit)
         if fingerprint(trained_on) == known.get("fingerprint"):
-            return divided
+            return _without_val(altered(divided, final_fit=True)) if config.final_fit else divided
     return whole
 
 
