@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from ricnet.core.trajectory import Trajectory
     from ricnet.data import Dataset, Split, register_dataset
-    from ricnet.errors import RicnetError
+    from ricnet.errors import InputWarning, RicnetError
     from ricnet.methods import Method, register_method
     from ricnet.models.classifier import Classifier
     from ricnet.models.loading import load
@@ -32,6 +32,7 @@ __all__ = [
     "Callback",
     "Classifier",
     "Dataset",
+    "InputWarning",
     "Method",
     "PonderNetClassifier",
     "RICClassifier",
@@ -51,6 +52,7 @@ _HOMES = {
     "Classifier": "ricnet.models.classifier",
     "Callback": "ricnet.training.callbacks",
     "Dataset": "ricnet.data",
+    "InputWarning": "ricnet.errors",
     "Method": "ricnet.methods",
     "RicnetError": "ricnet.errors",
     "Split": "ricnet.data",

@@ -77,6 +77,10 @@ class Interrupted(RicnetError):
     exit_code = 130  # as a shell reports Ctrl-C
 
 
+class InputWarning(UserWarning):
+    """About inputs whose predictions may mean little, such as unknown values and words, and about skipped files."""
+
+
 @contextmanager
 def spelled_in_python(
     renamed: Mapping[str, str] | None = None, kind: type[RicnetError] | None = None

@@ -95,13 +95,28 @@ def test_a_model_answers_texts_in_python_and_comes_back_from_a_folder(run: Path,
     assert model.predict([tmp_path / "a.txt", "awful"]).tolist() == ["good", "bad"]
     with refusal("text 3 of 3 is None"):
         model.predict(["awful", "", None])
-    with pytest.warns(UserWarning, match="is classified as a text"):
+    with pytest.warns(ricnet.InputWarning) as told:
         model.predict(str(tmp_path / "a.txt"))
+    assert "is classified as a text" in str(told[0].message)
     with refusal("texts", "token ids"):
         model.refine(np.zeros((1, *model.input_shape), np.float32))
     shared = save_pretrained(model, tmp_path / "shared")
     assert 'pipeline_tag: "text-classification"' in (shared / "README.md").read_text(encoding="utf-8")
     assert np.array_equal(ricnet.load(shared).predict_proba(TEXTS), model.predict_proba(TEXTS))
+
+
+def test_python_warns_once_of_texts_without_a_known_word(run: Path) -> None:
+    """A warning that users can filter; an estimator gives the same."""
+    model = ricnet.load(run)
+    estimator = RICClassifier(epochs=1, width=0.1, random_state=0, device="cpu").fit(TEXTS, LABELS)
+    for ask in (model.predict, model.predict_proba, model.refine, estimator.predict, estimator.refine):
+        with pytest.warns(ricnet.InputWarning) as told:
+            ask(["so lovely", "zyx wvu", "wvu zyx", " "])
+        words = [str(warning.message).partition(" texts ")[::2] for warning in told]
+        assert words == [
+            ("1 of 4", "are empty; ignore their predictions."),
+            ("2 of 4", "have no word that the model knows; ignore their predictions."),
+        ]
 
 
 def test_the_report_shows_the_texts(run: Path) -> None:

@@ -115,7 +115,7 @@ def test_texts_without_a_known_word_get_a_note() -> None:
     empty, unknown = columns.surprises(table)
     assert "1 of 4 texts are empty" in empty
     assert "2 of 4 texts have no word that the model knows" in unknown
-    [note] = read_inputs(["zzz qqq"], (9,), columns).notes
-    assert "1 of 1 texts have no word" in note
+    [note] = read_inputs(["zzz qqq", "a warm film", "qqq zzz"], (9,), columns).notes
+    assert "2 of 3 texts have no word" in note
     assert columns_from_json(columns.to_json(), "it") == columns
     assert known_words(nn.Linear(1, 1)) is None

@@ -32,7 +32,7 @@ from ricnet.data.images import as_bytes
 from ricnet.data.labels import TEXT
 from ricnet.data.tables import frame_table
 from ricnet.data.texts import as_texts, fit_text
-from ricnet.errors import RicnetError, in_python, listed, spelled_in_python
+from ricnet.errors import InputWarning, RicnetError, in_python, listed, spelled_in_python
 from ricnet.evaluation.conformal import Score
 from ricnet.evaluation.costs import costs_of
 from ricnet.io import is_frame
@@ -42,6 +42,7 @@ from ricnet.models.config import Config
 from ricnet.models.guarantees import calibration_of, named_sets, set_rule
 from ricnet.models.locate import find_tokenizer
 from ricnet.nets.backbone import Exits
+from ricnet.nets.words import known_words
 from ricnet.training.api import pick_device, train_in_memory
 from ricnet.training.console import say
 from ricnet.training.features import Features
@@ -153,6 +154,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 console=console,
             )
         budgets = classifier.budgets if fraction > 0 else ()  # thresholds need rows that were not trained on
+        columns = columns and columns.with_known_words(known_words(classifier.model))
         self.classifier_ = replace(classifier, columns=columns, budgets=budgets)
         if self.pixel_scale_ is None:
             # Tables are answered in float64, as by other estimators of scikit-learn: in float32 the seventh digit of
@@ -263,7 +265,10 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             texts = as_texts(X)
             if texts is None:
                 raise InputError("X is not a list of texts, but fit saw one; give texts.")
-            return torch.from_numpy(columns.text.rows(texts))
+            ids = columns.text.rows(texts)
+            for note in columns.text.notes(texts, ids):
+                warnings.warn(note, InputWarning, stacklevel=4)
+            return torch.from_numpy(ids)
         means = self.column_means_
         if columns is not None and means is None:
             return self._encode(columns, X)
@@ -290,7 +295,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with spelled_in_python(OWN_NAMES, InputError):
             inputs = columns.encode(table)
         for surprise in columns.surprises(table):
-            warnings.warn(surprise, stacklevel=4)
+            warnings.warn(surprise, InputWarning, stacklevel=4)
         return inputs
 
     @property

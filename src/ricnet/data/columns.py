@@ -203,7 +203,8 @@ class Columns:
         notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
             if isinstance(column, Text):
-                notes += [f"{table.name}: {note}" for note in column.notes(table.columns[column.name])]
+                own = table.columns[column.name]
+                notes += [f"{table.name}: {note}" for note in column.notes(own, column.rows(own))]
             if not isinstance(column, Category) or column.other:  # the names of rare values are not kept
                 continue
             cells = table.columns[column.name]

@@ -51,6 +51,8 @@ def read_inputs(specs: Sequence[str], input_shape: tuple[int, ...], columns: Col
         reasons = [note.removeprefix("skipped: ") for note in reader.notes[:1]]
         raise RicnetError(" ".join([str(problems[0]), *reasons]))
     names, inputs = [name for own, _ in parts for name in own], torch.cat([inputs for _, inputs in parts])
+    if reader.text is not None:
+        reader.notes += [f"note: {note}" for note in reader.text.notes(reader.texts, reader.text.rows(reader.texts))]
     return Found(names, inputs, reader.notes, problems)
 
 
@@ -73,6 +75,8 @@ class _Reader:
     input_shape: tuple[int, ...]
     columns: Columns | None
     notes: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    """Those of sentences and .txt files, which have common notes."""
 
     @property
     def of_images(self) -> bool:
@@ -125,7 +129,7 @@ class _Reader:
         return self._encode_texts(column, [str(file) for file, _ in texts], [text for _, text in texts])
 
     def _encode_texts(self, column: Text, names: list[str], texts: list[str]) -> Part:
-        self.notes += [f"note: {note}" for note in column.notes(texts)]
+        self.texts += texts
         return names, torch.from_numpy(column.rows(texts))
 
     def _read_pattern(self, pattern: str) -> list[Part]:

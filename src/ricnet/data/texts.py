@@ -128,9 +128,9 @@ class Text:
             row[: len(found)] = found
         return ids
 
-    def notes(self, texts: Sequence[str] | Cells) -> list[str]:
-        """Notes about texts that are empty or have no known word."""
-        empty, strange = sum(not text.strip() for text in texts), int(self.unknown(self.rows(texts)).sum())
+    def notes(self, texts: Sequence[str] | Cells, ids: Int32[np.ndarray, "n tokens"]) -> list[str]:
+        """Notes about texts that are empty or have no known word; `ids` are their rows."""
+        empty, strange = sum(not text.strip() for text in texts), int(self.unknown(ids).sum())
         found = {"are empty": empty, "have no word that the model knows": strange}
         return [f"{n} of {len(texts)} texts {what}; ignore their predictions." for what, n in found.items() if n]
 

@@ -26,7 +26,7 @@ from ricnet.data.columns import Number
 from ricnet.data.inputs import read_inputs
 from ricnet.data.tables import frame_table
 from ricnet.data.texts import Text, as_texts
-from ricnet.errors import RicnetError, listed, setting, spelled_in_python, whole_number
+from ricnet.errors import InputWarning, RicnetError, listed, setting, spelled_in_python, whole_number
 from ricnet.evaluation.choices import OperatingPoint, point_within, require_affordable, shortfall
 from ricnet.evaluation.conformal import ScoreName
 from ricnet.evaluation.evaluate import pool_size
@@ -94,7 +94,7 @@ class Classifier:
         time_left = None if max_ms is None else start_clock(max_ms, device, getattr(self.model, "costs", ()))
         inputs = self._as_inputs(inputs)
         if self.columns is not None and looks_raw(inputs, self.columns):
-            warnings.warn(RAW, stacklevel=3)  # no_grad adds a frame
+            warnings.warn(RAW, InputWarning, stacklevel=3)  # no_grad adds a frame
         refine = self.inference.refine if self.recordings is None else partial(self.recordings.refine, self.inference)
         model = self.model.eval() if self.model.training else self.model  # eval() takes longer than a step
         path = refine(model, inputs.to(device), max_steps, halt, time_left)
@@ -189,13 +189,16 @@ class Classifier:
         if texts is not None and self.text is not None:
             if any(is_table(text) or text.endswith(".txt") for text in texts):
                 told = f"{texts[0]!r} is classified as a text; to read the file of that name: {READ.format(texts[0])}."
-                warnings.warn(told, stacklevel=4)
-            given = torch.from_numpy(self.text.rows(texts))
+                warnings.warn(told, InputWarning, stacklevel=4)
+            ids = self.text.rows(texts)
+            for note in self.text.notes(texts, ids):
+                warnings.warn(note, InputWarning, stacklevel=4)
+            given = torch.from_numpy(ids)
         elif is_frame(given) and self.columns is not None:
             table = frame_table(given)
             given = self.columns.encode(table)
             for surprise in self.columns.surprises(table):  # values unseen in training
-                warnings.warn(f"note: {surprise}", stacklevel=4)
+                warnings.warn(f"note: {surprise}", InputWarning, stacklevel=4)
         elif is_frame(given):
             given = given.to_numpy()
         inputs = as_inputs(given, self.input_shape, self.columns is not None)
@@ -224,7 +227,7 @@ class Classifier:
         if found.problems:
             raise found.problems[0]
         for note in found.notes:
-            warnings.warn(note, stacklevel=2)
+            warnings.warn(note, InputWarning, stacklevel=2)
         return found.inputs
 
     def __repr__(self) -> str:
