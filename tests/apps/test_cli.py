@@ -41,6 +41,15 @@ def test_training_continues_when_the_pipe_is_closed(
     assert (tmp_path / "evaluation.json").is_file()
 
 
+def test_a_refusal_is_wrapped_in_a_terminal(run_ric: RunRic, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run_ric("train", "--optimizer", "nonsense").err
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = run_ric("train", "--optimizer", "nonsense").err.splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 60
+    assert " ".join(lines) == whole.rstrip("\n")
+
+
 @pytest.mark.parametrize("module", ["ricnet", "ricnet.apps.cli"])
 def test_python_dash_m_is_the_command(module: str) -> None:
     result = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)

@@ -150,7 +150,9 @@ def test_bad_flags_get_one_sentence(run: Path, refused: Refused, names: str, fla
     refused(names, "predict", run, run.parent / "new.npz", *flags)
 
 
-def test_monitor_notices_corrupted_digits(run: Path, run_ric: RunRic, tmp_path: Path) -> None:
+def test_monitor_notices_corrupted_digits(
+    run: Path, run_ric: RunRic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     test = load_data("digits").test
     x, y = test.inputs.numpy(), test.labels.numpy()
     noise = np.random.default_rng(0).integers(0, 200, x.shape)
@@ -160,6 +162,10 @@ def test_monitor_notices_corrupted_digits(run: Path, run_ric: RunRic, tmp_path: 
     assert "No difference is shown on 449 new examples" in same.out
     noisy = run_ric("monitor", run, tmp_path / "noisy.npz")
     assert "Guarantees are doubtful: confidence" in noisy.out
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run_ric("monitor", run, tmp_path / "noisy.npz", "--labels").out
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    monkeypatch.delenv("COLUMNS")
     found = json.loads(run_ric("monitor", run, tmp_path / "noisy.npz", "--labels", "--coverage", 0.9, "--json").out)
     assert found["labelled"]["coverage"]["0.9"]["high"] < 0.9
     assert found["comparisons"][0]["new"] < found["comparisons"][0]["old"]

@@ -201,6 +201,9 @@ def test_an_old_file_is_replaced_with_overwrite_and_the_encoding_is_named(
     said = run_ric("export", digits_run, "--out", out, "--overwrite").out
     assert out.read_text() == "new"
     assert "reads 4 numbers per row, not cells" in said
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run_ric("export", digits_run, "--out", out, "--overwrite").out.splitlines()
+    assert all(len(line) <= 80 for line in lines if " " in line)  # the path is longer
 
 
 def trained(folder: Path, **settings: Any) -> Path:

@@ -22,7 +22,7 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from ricnet.errors import Interrupted, RicnetError, listing, nearest, wanted, what_else
-from ricnet.io import printable, short
+from ricnet.io import short
 from ricnet.version import __version__
 
 COMMANDS = {
@@ -89,13 +89,16 @@ def with_dashes(arguments: Sequence[str]) -> list[str]:
 
 
 def _complain(sentence: str) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
+
+    from ricnet.terminal import Narrator, fitted
 
     rank = os.environ.get("RANK", "0")  # torchrun's number of this process
     name = "ric" if rank == "0" else f"ric, process {rank}"
-    text = f"[bold red]{name}:[/] {escape(printable(sentence))}"
-    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
+    console = Narrator(stderr=True)
+    text = Text("\n".join(fitted(f"{name}: {sentence}", console)))
+    text.stylize("bold red", 0, len(name) + 1)
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def _dispatch(arguments: list[str]) -> None:

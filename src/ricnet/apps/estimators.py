@@ -43,8 +43,8 @@ from ricnet.models.guarantees import calibration_of, named_sets, set_rule
 from ricnet.models.locate import find_tokenizer
 from ricnet.nets.backbone import Exits
 from ricnet.nets.words import known_words
+from ricnet.terminal import say
 from ricnet.training.api import pick_device, train_in_memory
-from ricnet.training.console import say
 from ricnet.training.features import Features
 from ricnet.training.recipes import (
     HELD_OUT,

@@ -39,8 +39,9 @@ from ricnet.models.run import RunFolder, describe_data, read_config
 from ricnet.report.names import system_name, without_algorithm
 from ricnet.report.runs import RunRecord, group_seeds, read_run, read_runs
 from ricnet.studies.experiments import RAW, Benchmark, Experiment, System, all_systems, find_system
+from ricnet.terminal import say
 from ricnet.training.api import pick_device, run
-from ricnet.training.console import GO_ON, Interrupted, StopRequest, say
+from ricnet.training.console import GO_ON, Interrupted, StopRequest
 from ricnet.training.features import behind_encoder
 from ricnet.training.finish import finalize, weighted
 from ricnet.training.recipes import TYPICAL, Facts, configure, for_encoder, preset, storage

@@ -29,9 +29,10 @@ from ricnet.models.config import PARTS, Config, to_json
 from ricnet.models.run import RunFolder, describe_data
 from ricnet.studies.experiments import parse_settings, read_setting, settings_of
 from ricnet.studies.runner import RunIndex
+from ricnet.terminal import say
 from ricnet.training.api import pick_device, run
 from ricnet.training.callbacks import Callback
-from ricnet.training.console import Interrupted, say
+from ricnet.training.console import Interrupted
 from ricnet.training.recipes import following
 from ricnet.training.trainer import Trainer
 

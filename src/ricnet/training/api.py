@@ -47,8 +47,9 @@ from ricnet.models.locate import (
     keep_encoder,
 )
 from ricnet.models.run import RunFolder, read_config
+from ricnet.terminal import Narrator, say
 from ricnet.training.callbacks import Callback, Track, Tracking, check_callbacks
-from ricnet.training.console import Narrator, advice, announcement, augmentation_note, faster, limited, say
+from ricnet.training.console import advice, announcement, augmentation_note, faster, limited
 from ricnet.training.finish import fit
 from ricnet.training.network import Encoder, behind_frozen, fit_batch, isolated_rng, resolve
 from ricnet.training.recipes import (

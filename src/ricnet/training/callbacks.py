@@ -19,7 +19,8 @@ from ricnet.evaluation.metrics import CollapseWatch, collapse_words, measured_ro
 from ricnet.io import shown_name
 from ricnet.models.classifier import learned
 from ricnet.models.run import RunFolder
-from ricnet.training.console import ProgressBar, say
+from ricnet.terminal import say
+from ricnet.training.console import ProgressBar
 
 if TYPE_CHECKING:
     from ricnet.training.trainer import Trainer

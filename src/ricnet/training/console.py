@@ -1,13 +1,11 @@
 """Messages of a run in the terminal: announcement, progress, remaining time, notes and hints at the end; and stopping
 by Ctrl-C."""
 
-import os
 import shlex
 import signal
-import textwrap
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -21,43 +19,16 @@ from ricnet.data.registry import is_resizable
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, setting
 from ricnet.evaluation.baselines import better_baseline
-from ricnet.io import printable
 from ricnet.models.classifier import Classifier, encoder_name
 from ricnet.models.config import Config, to_json
 from ricnet.models.run import RunFolder
 from ricnet.report.names import method_title
+from ricnet.terminal import say, wrapped
 from ricnet.training.recipes import ROWS_TO_JUDGE
 
 NUMBERS = {"rows": "number", "texts": "token"}
 TERMINAL = 80
 """Columns of a terminal for which the output of a run is planned."""
-
-
-class Narrator(Console):
-    """A console that does not end the program if the reader closes the pipe, as in `ric train 2>&1 | head`."""
-
-    def on_broken_pipe(self) -> None:
-        """Discard all further output, also what Python flushes at exit."""
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
-
-
-def say(lines: Iterable[str], console: Console | None = None, wrap: bool = True) -> None:
-    """Print lines, wrapped at words if the width is known: in a terminal, or from $COLUMNS. Logs are not wrapped."""
-    console = console or Narrator(stderr=True)
-    wrap = wrap and (console.is_terminal or "COLUMNS" in os.environ)
-    for line in lines:
-        text = printable(in_flags(line))
-        for part in wrapped(text, console.width) if wrap else [text]:
-            console.print(part, highlight=False, markup=False, soft_wrap=True)
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most `width` characters; longer words, such as paths, and indented commands are kept whole."""
-    if text.startswith("    "):
-        return [text]
-    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-    return lines or [""]
 
 
 def limited(lines: Sequence[str], most: int, where: str) -> list[str]:

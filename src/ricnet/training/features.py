@@ -26,7 +26,7 @@ from ricnet.models.classifier import Classifier, after_encoder, backbone_of
 from ricnet.models.locate import cache_folder, describe_encoder
 from ricnet.nets.backbone import CPU_BATCH, GPU_BATCH, Exits, all_features, as_embedding, divide, in_eval_mode
 from ricnet.nets.pretrained import Pretrained, TextEncoder
-from ricnet.training.console import say
+from ricnet.terminal import say
 
 CHUNK = 8 * CPU_BATCH
 """Rows that are looked up, encoded and stored together; a stopped run loses at most this many."""

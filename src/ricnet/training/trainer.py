@@ -26,6 +26,7 @@ from ricnet.io import is_number
 from ricnet.machine import SHARE, free_bytes
 from ricnet.models.config import Config
 from ricnet.models.run import RunFolder
+from ricnet.terminal import Narrator
 from ricnet.training.callbacks import (
     Callback,
     Collapse,
@@ -38,7 +39,7 @@ from ricnet.training.callbacks import (
     Selection,
     State,
 )
-from ricnet.training.console import Narrator, StopRequest
+from ricnet.training.console import StopRequest
 from ricnet.training.finish import finalize, weighted
 from ricnet.training.network import Encoder, initial_network, seeded_generator
 from ricnet.training.optimization import (

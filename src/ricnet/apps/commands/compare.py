@@ -28,8 +28,8 @@ from ricnet.studies.experiments import (
     settings_of,
 )
 from ricnet.studies.runner import Runner
+from ricnet.terminal import Narrator, say
 from ricnet.training.api import pick_device
-from ricnet.training.console import Narrator, say
 from ricnet.training.recipes import TYPICAL, preset
 
 PAPER = ("supervised", "anytime", "act", "pondernet", "ric")

@@ -28,7 +28,8 @@ from ricnet.models.guarantees import (
     tuned_weights,
 )
 from ricnet.models.loading import load
-from ricnet.training.console import say, unfinished
+from ricnet.terminal import say
+from ricnet.training.console import unfinished
 
 
 def open_model(

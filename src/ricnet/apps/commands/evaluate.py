@@ -25,7 +25,7 @@ from ricnet.models.classifier import Classifier
 from ricnet.models.run import fingerprint, read_config
 from ricnet.report.comparison import COST, METRICS
 from ricnet.report.tables import Cell, Confusion, Grid, confusion, pair_words, percent, terminal
-from ricnet.training.console import say
+from ricnet.terminal import say
 from ricnet.training.features import behind_encoder
 
 MOST_CLASSES, MOST_PAIRS = 3, 3

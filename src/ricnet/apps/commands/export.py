@@ -8,6 +8,7 @@ from ricnet.apps.commands.options import Export, Push
 from ricnet.errors import RicnetError
 from ricnet.models.hub import push_to_hub
 from ricnet.models.onnx import export_onnx
+from ricnet.terminal import say
 
 
 def export(options: Export) -> None:
@@ -19,19 +20,19 @@ def export(options: Export) -> None:
     make_folder(options.out.parent)
     with Console(stderr=True).status("exporting …"):
         found = export_onnx(classifier, options.out, options.max_steps, options.fixed_steps)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
-    console.print(
+    lines = [
+        f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB",
         f"On {found.inputs} inputs its probabilities differ from PyTorch's by at most {found.difference:.1e}, "
-        f"and {found.same_steps} of them halt at the same step."
-    )
+        f"and {found.same_steps} of them halt at the same step.",
+    ]
     if classifier.text is not None:
-        console.print(f"It reads {classifier.text.rule}")
+        lines.append(f"It reads {classifier.text.rule}")
     elif classifier.columns is not None:
-        console.print(
+        lines.append(
             f"It reads {classifier.columns.width} numbers per row, not cells: how the cells of "
             f"{len(classifier.columns.inputs)} columns become numbers is in its metadata, as JSON, under columns."
         )
+    say(lines, Console())
 
 
 def push(options: Push) -> None:

@@ -26,7 +26,7 @@ from ricnet.models import guarantees
 from ricnet.models.classifier import Classifier
 from ricnet.models.guarantees import require_calibration, set_rule
 from ricnet.models.run import fingerprint, read_config
-from ricnet.training.console import say
+from ricnet.terminal import say
 
 
 def calibrate(options: Calibrate) -> None:
@@ -77,8 +77,7 @@ def monitor(options: Monitor) -> None:
         return
     console = Console()
     console.print(_table(found))
-    for line in [*_scores(judged), words]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    say([*_scores(judged), words], console)
 
 
 def _read(classifier: Classifier, options: Monitor) -> tuple[Num[Tensor, "n ..."], Int64[Tensor, "n"] | None]:

@@ -22,7 +22,7 @@ from ricnet.evaluation.choices import NEVER
 from ricnet.evaluation.evaluate import pool_size, validation_sentence
 from ricnet.io import CLASS, printable, short
 from ricnet.models.classifier import Classifier
-from ricnet.training.console import say
+from ricnet.terminal import say
 
 SOME_UNREAD = 1
 """Exit status if some of the named inputs cannot be read; if none can, it is 2."""

@@ -18,7 +18,7 @@ from ricnet.report.page import write_page
 from ricnet.report.pictures import save_figures
 from ricnet.report.runs import group_seeds, read_runs
 from ricnet.report.tables import markdown, terminal_table
-from ricnet.training.console import Narrator, say
+from ricnet.terminal import Narrator, say
 
 
 def report(options: Report) -> None:

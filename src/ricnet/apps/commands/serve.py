@@ -12,8 +12,8 @@ from ricnet.io import PREFIX
 from ricnet.models.classifier import Classifier
 from ricnet.models.locate import pretrained_names
 from ricnet.models.run import RunFolder
+from ricnet.terminal import say
 from ricnet.training.api import train
-from ricnet.training.console import say
 
 EXTRA = ("serve", "fastapi", "python_multipart", "uvicorn")
 """The extra and its modules."""

@@ -17,8 +17,9 @@ from ricnet.errors import Interrupted, RicnetError, require, require_extra
 from ricnet.io import short_name
 from ricnet.models.config import DATA_SETTINGS, Config
 from ricnet.models.locate import find_tokenizer
+from ricnet.terminal import Narrator, say
 from ricnet.training.api import pick_device
-from ricnet.training.console import GO_ON, Narrator, say
+from ricnet.training.console import GO_ON
 from ricnet.training.recipes import configure, for_encoder, storage
 
 if TYPE_CHECKING:

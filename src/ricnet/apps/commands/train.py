@@ -27,9 +27,9 @@ from ricnet.nets.encoders import EncoderOptions
 from ricnet.report.page import write_page
 from ricnet.report.runs import read_run
 from ricnet.report.tables import run_table
+from ricnet.terminal import Narrator, say
 from ricnet.training.api import Request, train_in_folder
 from ricnet.training.callbacks import Track
-from ricnet.training.console import Narrator, say
 from ricnet.training.recipes import TYPICAL, choose_method, preset
 
 COUPLED = {
