@@ -200,6 +200,13 @@ def test_the_policy_is_of_the_family_and_size_that_the_settings_say() -> None:
     torch.testing.assert_close(weight @ weight.T, 0.09 * torch.eye(CLASSES).double(), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("outputs", [0, -1, 2.5, None])
+def test_too_few_spread_outputs_are_refused(outputs: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RIC, "spread_outputs", lambda *_: outputs)
+    with refusal(f"RIC.spread_outputs({CLASSES}) is {outputs}"):
+        network()
+
+
 def test_a_clipped_concentration_starts_in_the_middle_and_has_no_gradient_outside() -> None:
     method = RIC(c_range="clip")
     raw = torch.tensor([0.0, 2.0, 7.0, -20.0], requires_grad=True)

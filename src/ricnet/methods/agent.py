@@ -14,7 +14,7 @@ from torch import Tensor
 from ricnet.core.policies import Dirichlet, LogisticNormal, Readout, SimplexPolicy, current
 from ricnet.core.trajectory import Trajectory, not_below, stop_before
 from ricnet.distributed import Shard
-from ricnet.errors import require, setting
+from ricnet.errors import RicnetError, require, setting, whole_number
 from ricnet.methods.inference import Iterative, Pool, Step, Steps
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.refiner import Heads, RecurrentClassifier
@@ -82,8 +82,11 @@ class Agent(Iterative):
     # Network and policy
 
     def build(self, backbone: Backbone, classes: int) -> RecurrentClassifier:
-        size, spread = backbone.embedding_size, self.spread_outputs(classes)
-        model = RecurrentClassifier(backbone, size, classes, self.head_gain, spread)
+        asked = f"{type(self).__name__}.spread_outputs({classes})"
+        spread = whole_number(self.spread_outputs(classes), asked)
+        if spread < 1:
+            raise RicnetError(f"{asked} is {spread}; it must be at least 1, even if policy(heads) does not use it.")
+        model = RecurrentClassifier(backbone, backbone.embedding_size, classes, self.head_gain, spread)
         model.train_value(True)
         return model
 
