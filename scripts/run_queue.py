@@ -1,14 +1,16 @@
 """Train the runs of a study in pieces of minutes: several at once, each finished run once, stopped at a deadline.
 
 A run is finished when its archive exists. No run starts after `--minutes`. At `--deadline` running ones save their
-state and end, and the next call resumes them if their folders are still there. Each training is a process of its own,
-so that CUDA MPS can share a GPU between them, and reads the data from a file that the first call writes.
+state and end, and the next call resumes them if their folders are still there. `archive_stopped` archives what they
+have reached. Each training is a process of its own, so that CUDA MPS can share a GPU between them, and reads the data
+from a file that the first call writes.
 """
 
 import argparse
 import hashlib
 import json
 import multiprocessing
+import shutil
 import signal
 import sys
 import time
@@ -20,14 +22,16 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from archive_results import archive_run
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import altered
 from ricnet.errors import Interrupted, RicnetError
-from ricnet.io import write_atomically
+from ricnet.io import read_json, write_atomically
 from ricnet.machine import usable_cores
-from ricnet.models.config import Config
+from ricnet.models.config import Config, from_json, to_json
 from ricnet.models.run import RunFolder
+from ricnet.studies.runner import derive
 from ricnet.training.api import pick_device, run
 from ricnet.training.console import StopRequest
 
@@ -39,11 +43,13 @@ class Job:
     """A run to make."""
 
     name: str
-    """Of its folder and its archive."""
+    """Of its folder and its archive; it may begin with a folder in which both lie."""
     config: Config
     data: Path
     """The data set, written by `store`; `config.train_fraction` of its training rows are used."""
     device: str
+    tempered: bool = False
+    """Whether it is archived with a fitted temperature too."""
 
 
 Finish = Callable[["Job", RunFolder, Path], None]
@@ -81,6 +87,21 @@ def read(path: Path, train_fraction: float = 1.0) -> Dataset:
 
 def archive_of(job: Job, archives: Path) -> Path:
     return archives / f"{job.name}.json"
+
+
+def updates_per_epoch(rows: int, batch: int) -> int:
+    return rows // min(batch, rows)
+
+
+def unfinished(jobs: Sequence[Job], archives: Path) -> list[Job]:
+    """Jobs without an archive. An archive with other settings is refused, so that studies are not mixed."""
+    for each in jobs:
+        path = archive_of(each, archives)
+        if path.is_file():
+            entry = read_json(path)["config"] | {"data": each.config.data}
+            if from_json(entry, str(path)) != each.config:
+                sys.exit(f"{path} was made with other settings than the study has; move it, or give another --to.")
+    return [each for each in jobs if not archive_of(each, archives).is_file()]
 
 
 def work(wanted: Callable[[], Sequence[Job]], finish: Finish, options: argparse.Namespace) -> list[str]:
@@ -144,3 +165,64 @@ def perform(job: Job, path: Path, archives: Path, threads: int, finish: Finish) 
             sys.exit(f"{job.name}: {problem}")
     archives.mkdir(parents=True, exist_ok=True)
     finish(job, folder, archives)
+
+
+def archive(job: Job, folder: RunFolder, archives: Path) -> None:
+    """Archive a run; first the one with a temperature, which has the same weights."""
+    if folder.has_diverged:
+        raise RicnetError(f"{folder.path} diverged; archive nothing.")
+    target = archive_of(job, archives).parent
+    if job.tempered:
+        warm = RunFolder(folder.path.with_name(f"{folder.path.name}-temperature"))
+        if not warm.finished:
+            config, dataset = replace(job.config, calibration="temperature"), read(job.data, job.config.train_fraction)
+            derive(folder, config, dataset, warm, pick_device(job.device))
+        archive_run(warm.path, target)
+    archive_run(folder.path, target)
+
+
+# Runs that are stopped for good
+
+
+def archive_stopped(jobs: Sequence[Job], options: argparse.Namespace) -> list[str]:
+    """Archive unfinished runs with the epochs they have completed. Their learning rate must be constant: then such a
+    run is what a run of so many epochs would have been. Its folder is kept, and the run can go on."""
+    cuts = [short for job in unfinished(jobs, options.to) if (short := cut(job, options)) is not None]
+    at_once = argparse.Namespace(**{**vars(options), "minutes": float("inf"), "deadline": float("inf")})
+    return work(lambda: [job for job in cuts if epochs_archived(job, options.to) < epochs_of(job)], archive, at_once)
+
+
+def cut(job: Job, options: argparse.Namespace) -> Job | None:
+    """The job of as many epochs as a stopped run has completed; it has nothing left to train. Updates of an unfinished
+    epoch are dropped: no weights after them can have been selected. None without a completed epoch."""
+    begun = RunFolder(options.runs / job.name)
+    state = begun.read_state() if begun.begun and not begun.has_diverged else None
+    rows = len(read(job.data, job.config.train_fraction).train)
+    per_epoch = updates_per_epoch(rows, job.config.optimization.batch_size)
+    if state is None or not (epochs := state["update"] // per_epoch):
+        return None
+    config = replace(job.config, optimization=replace(job.config.optimization, epochs=epochs))
+    short = replace(job, name=stopped(job.name), config=config)
+    folder = RunFolder(options.runs / short.name)
+    shutil.rmtree(folder.path, ignore_errors=True)
+    shutil.rmtree(f"{folder.path}-temperature", ignore_errors=True)
+    folder.path.mkdir(parents=True)
+    shutil.copyfile(begun.metrics, folder.metrics)
+    folder.write_state(state | {"update": epochs * per_epoch})
+    folder.write_json(folder.config, read_json(begun.config) | {"config": to_json(config)})
+    return short
+
+
+def stopped(name: str) -> str:
+    """Name of a run that has fewer epochs than planned."""
+    system, _, seed = name.rpartition("-seed")
+    return f"{system}-stopped-seed{seed}"
+
+
+def epochs_of(job: Job) -> int:
+    return job.config.optimization.epochs
+
+
+def epochs_archived(job: Job, archives: Path) -> int:
+    path = archive_of(job, archives)
+    return int(read_json(path)["config"]["optimization"]["epochs"]) if path.is_file() else 0

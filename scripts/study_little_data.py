@@ -20,27 +20,20 @@ docs/questions/little-data.md.
 """
 
 import argparse
-import json
 import math
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from archive_results import archive_run
 from ricnet.data import whole_path
-from ricnet.errors import RicnetError
-from ricnet.models.config import from_json
-from ricnet.models.run import RunFolder
 from ricnet.report.comparison import ACCURACY, ECE, NLL, Metric
 from ricnet.report.runs import RunRecord, read_run
-from ricnet.studies.runner import derive
 from ricnet.training.api import pick_device
 from ricnet.training.recipes import configure
-from run_queue import Job, add_options, archive_of, read, store, work
+from run_queue import Job, add_options, archive, read, store, unfinished, updates_per_epoch, work
 from write_evidence import of
 from write_evidence import table as markdown
 from write_questions import READING, gap, mean
@@ -92,7 +85,7 @@ def main() -> None:
         if (options.data != "imagewoof" or options.epochs != EPOCHS) and options.to == ARCHIVES:
             parser.error("--data and --epochs are for trials, whose results do not belong to the study; add --to DIR")
         data = store(options.data, options, resolution=options.resolution)
-        work(partial(unfinished, jobs(data, options), options.to), finish, options)
+        work(partial(unfinished, jobs(data, options), options.to), archive, options)
     print(table(options.to))
 
 
@@ -115,40 +108,12 @@ def jobs(data: Path, options: argparse.Namespace) -> list[Job]:
                 changes |= {"updates_per_snapshot": PASSES * per_epoch} if method == "ric" else {}
                 config = configure(dataset, method, preset, device, **changes)
                 config = replace(config, data=whole_path(options.data), train_fraction=share)
-                found.append(Job(name(system, share, seed), config, data, options.device))
+                found.append(Job(name(system, share, seed), config, data, options.device, method == "supervised"))
     return found
 
 
 def name(system: str, share: float, seed: int) -> str:
     return f"{system}-{100 * share:g}-seed{seed}"
-
-
-def updates_per_epoch(rows: int, batch: int) -> int:
-    return rows // min(batch, rows)
-
-
-def unfinished(jobs: Sequence[Job], archives: Path) -> list[Job]:
-    """Jobs without an archive. An archive with other settings is refused, so that studies are not mixed."""
-    for each in jobs:
-        path = archive_of(each, archives)
-        if path.is_file():
-            entry = json.loads(path.read_text(encoding="utf-8"))["config"] | {"data": each.config.data}
-            if from_json(entry, str(path)) != each.config:
-                sys.exit(f"{path} was made with other settings than the study has; move it, or give another --to.")
-    return [each for each in jobs if not archive_of(each, archives).is_file()]
-
-
-def finish(job: Job, folder: RunFolder, archives: Path) -> None:
-    """Archive a run; of SL first the one with a temperature, which has the same weights."""
-    if folder.has_diverged:
-        raise RicnetError(f"{folder.path} diverged; archive nothing.")
-    if job.config.method.name == "supervised":
-        warm = RunFolder(folder.path.with_name(f"{job.name}-temperature"))
-        if not warm.finished:
-            config, dataset = replace(job.config, calibration="temperature"), read(job.data, job.config.train_fraction)
-            derive(folder, config, dataset, warm, pick_device(job.device))
-        archive_run(warm.path, archives)
-    archive_run(folder.path, archives)
 
 
 # The tables

@@ -12,8 +12,9 @@ import torch
 import run_queue
 from queued import train_here, write_data
 from ricnet.models.run import RunFolder
+from ricnet.report.runs import read_run
 from ricnet.training.recipes import configure
-from run_queue import Job, archive_of, read, store, work
+from run_queue import Job, archive_of, archive_stopped, read, store, work
 
 
 def options(folder: Path, **changes: Any) -> Namespace:
@@ -80,6 +81,19 @@ def test_a_diverged_run_is_archived_as_such(tmp_path: Path, monkeypatch: pytest.
     assert archive_of(job, given.to).read_text() == "diverged"
 
 
+def archives_what_it_has(job: Job, given: Namespace) -> None:
+    lines = list(RunFolder(given.runs / job.name).metrics_lines())
+    assert archive_stopped([job], given) == []
+    path = given.to / "long-stopped-seed0.json"
+    run = read_run(path)
+    assert run.config["optimization"]["epochs"] == len(run.metrics) == len(lines)
+    assert run.metrics[-1]["val"]["nll"] == pytest.approx(lines[-1]["val"]["nll"], rel=1e-3)
+    assert (given.to / "long-stopped-seed0-temperature.json").is_file()
+    written = path.stat().st_mtime_ns
+    assert archive_stopped([job], given) == []  # it has no more epochs than its archive
+    assert path.stat().st_mtime_ns == written
+
+
 class UntilFirstEpoch(Namespace):
     """The deadline is when the run has written the line of its first epoch."""
 
@@ -92,14 +106,16 @@ def test_a_running_process_stops_at_the_deadline_and_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = options(tmp_path)
-    job = make_job(given, "long", epochs=2000)
+    job = make_job(given, "long-seed0", epochs=2000, schedule="constant", warmup_epochs=0)
     stopping = UntilFirstEpoch(**{name: value for name, value in vars(given).items() if name != "deadline"})
     assert work(lambda: left([job], given.to), finish, stopping) == []
-    folder = RunFolder(given.runs / "long")
+    folder = RunFolder(given.runs / "long-seed0")
     assert folder.state.is_file()
     assert not folder.finished
     assert left([job], given.to) == [job]
     train_here(monkeypatch)
+    archives_what_it_has(replace(job, tempered=True), given)
+    assert folder.state.is_file()
     resumed = []
     monkeypatch.setattr(run_queue, "run", lambda *run, resume, console: resumed.append((run[2].path, resume)))
     work(lambda: left([job], given.to), finish, given)
