@@ -16,7 +16,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from ricnet.report.comparison import ACCURACY, ECE, NLL, TRAINING_SECONDS, Metri
 from ricnet.report.runs import RunRecord, read_run
 from ricnet.report.statistics import Difference, Interval, mean_interval, paired_difference
 from ricnet_paper.fig6_generalization import LEVELS, generalization
+from run_queue import stopped
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "evidence.md", ROOT / "results"
@@ -35,6 +36,7 @@ MARKED = re.compile(r"(<!-- evidence:(\S+) -->\n).*?(<!-- /evidence -->)", re.DO
 ENOUGH = 3
 """Minimum seeds for a verdict other than undecided."""
 NOT_RUN = "**not run**"
+STOPPED = "**undecided** (RIC was stopped early)"
 STEPS_GAP = Metric("", "steps", 2)
 POINTS = Metric("", "points", 2, scale=100)
 
@@ -85,6 +87,11 @@ class Pairing:
         ours, theirs = (self._found(results, name) for name in (self.ours, self.theirs))
         return [(read(ours[seed]), read(theirs[seed])) for seed in sorted(ours.keys() & theirs.keys())]
 
+    def begun(self, results: Path) -> "Pairing":
+        """With the runs of RIC that were stopped early, if there are no whole ones."""
+        short = replace(self, ours=stopped(self.ours))
+        return short if short.pairs(results) and not self.pairs(results) else self
+
     def _found(self, results: Path, name: str) -> dict[int, Path]:
         paths = {seed: results / self.folder / f"{name.format(seed)}.json" for seed in range(10)}
         return {seed: path for seed, path in paths.items() if path.is_file()}
@@ -134,22 +141,24 @@ def _seeds(n: int) -> str:
 def difference(
     results: Path, metric: Metric, direction: int, pairings: Sequence[Pairing], statistic: Statistic | None = None
 ) -> str:
-    """Difference of RIC from each reference; the first decides the verdict."""
+    """Difference of RIC from each reference; the first decides the verdict, unless RIC was stopped early."""
     measure, decided = statistic or of(metric), ""
     effects, files = [], []
-    for pairing in pairings:
-        pairs = pairing.pairs(results)
+    for whole in pairings:
+        pairing = whole.begun(results)
+        pairs, early = pairing.pairs(results), pairing != whole
         if not pairs:
             continue
         found = paired_difference(*zip(*((measure(ours), measure(theirs)) for ours, theirs in pairs), strict=True))
-        other = f"; {_word(found, direction)}" if decided and found.n >= ENOUGH else ""
-        decided = decided or f"{verdict(found, direction)}: "
+        other = f"; {_word(found, direction)}" if decided and found.n >= ENOUGH and not early else ""
+        decided = decided or f"{STOPPED if early else verdict(found, direction)}: "
         values = " − ".join(
             metric.write(float(np.mean([measure(run) for run in each]))) for each in zip(*pairs, strict=True)
         )
         gap = metric.write(found.mean, found.half_width, signed=True)
         examples = over_examples(metric, pairs) if statistic is None else ""
-        effects.append(f"{gap}{examples} against {pairing.label} ({values}{other})")
+        end = f", RIC stopped at epoch {_spread([_epochs(ours) for ours, _ in pairs])}" if early else ""
+        effects.append(f"{gap}{examples} against {pairing.label}{end} ({values}{other})")
         files.append(pairing.named([ours for ours, _ in pairs]))
     return f"{decided}{'; '.join([*effects, *dict.fromkeys(files)])}" if effects else NOT_RUN
 
@@ -224,6 +233,10 @@ def early_peak(results: Path, pairings: Sequence[Pairing]) -> str:
 def is_early_peak(gap: Sequence[float]) -> bool:
     top = int(np.argmax(gap))
     return gap[top] > 0.3 and top < len(gap) / 4 and abs(gap[-1]) < gap[top] / 4
+
+
+def _epochs(run: RunRecord) -> int:
+    return int(run.config["optimization"]["epochs"])
 
 
 def _spread(epochs: Sequence[int]) -> str:
@@ -461,7 +474,7 @@ def _cost_rows(results: Path, folder: str, names: Sequence[str]) -> Iterator[lis
         cooled = Pairing(folder, name + "-temperature").runs(results)
         seconds = float(np.mean([of(TRAINING_SECONDS)(run) for run in runs]))
         most = most or seconds
-        epochs = int(runs[0].config["optimization"]["epochs"])
+        epochs = _epochs(runs[0])
         means = [metric.write(float(np.mean([of(metric)(run) for run in runs]))) for metric in (ACCURACY, NLL)]
         after = NLL.write(float(np.mean([of(NLL)(run) for run in cooled])) if len(cooled) == len(runs) else None)
         spent = [f"{seconds:,.0f}", f"{seconds / most:.2f}", f"{epochs * most / seconds:,.0f}"]
