@@ -369,3 +369,4 @@ def test_on_a_cpu_training_accuracy_is_that_of_every_tenth_batch() -> None:
     epochs = lines([0.85, 0.70])
     assert collapses(epochs, measured_rows(900, "cuda"))
     assert not collapses(epochs, measured_rows(900, "cpu"))
+    assert collapses([line | {"measured_rows": 900} for line in epochs], measured_rows(900, "cpu"))

@@ -467,7 +467,6 @@ def test_a_collapse_to_chance_is_reported(dataset: Dataset, tmp_path: Path, monk
 def collapsing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training accuracy falls in epochs 3 and 5, whatever is learned; three updates an epoch are enough."""
     monkeypatch.setattr("ricnet.evaluation.metrics.FIRST_UPDATES", 0)
-    monkeypatch.setattr("ricnet.evaluation.metrics.MEASURE_EVERY", 1)  # of few rows, none would be a collapse
     accumulate, accuracy = Trainer._accumulate, (0.5, 0.9, 0.55, 0.9, 0.55)
 
     def scripted(self: Trainer, metrics: dict[str, torch.Tensor]) -> None:
@@ -483,6 +482,14 @@ def collapsed(dataset: Dataset, folder: Path, *, resume: bool = False, **changes
     config = configured(dataset, "supervised", epochs=5, patience=None, **changes)
     run(config, dataset, RunFolder(folder), CPU, resume=resume, console=shown)
     return shown.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("method", "rows"), [("supervised", 96), ("anytime", 96), ("ric", 32)])
+def test_the_rows_behind_training_accuracy_are_counted(
+    method: str, rows: int, finished: Callable[[str], RunFolder]
+) -> None:
+    """On a CPU RIC measures one of three batches of 32."""
+    assert {line["measured_rows"] for line in read_lines(finished(method).path)} == {rows}
 
 
 @pytest.mark.usefixtures("collapsing")

@@ -168,7 +168,8 @@ class CollapseWatch:
     """Finds collapses in the lines of the epochs, in order; a resumed run first passes the lines of earlier epochs."""
 
     def __init__(self, rows: int | None = None) -> None:
-        """`rows`: rows behind the training accuracy of an epoch, for its standard error, if known."""
+        """`rows`: rows behind the training accuracy of an epoch, for its standard error, if known; of lines of earlier
+        versions, which do not have their own."""
         self.rows = rows
         self.best = 0.0
         self.value_losses: dict[int, float] = {}
@@ -178,16 +179,17 @@ class CollapseWatch:
         """The collapse in this epoch; empty if there is none."""
         accuracy, value_loss = (_number(line.get("train"), name) for name in ("accuracy", "value_loss"))
         update = _number(line, "update")
-        found = {} if update is not None and update <= FIRST_UPDATES else self._fallen(accuracy)
+        rows = _number(line, "measured_rows") or self.rows
+        found = {} if update is not None and update <= FIRST_UPDATES else self._fallen(accuracy, rows)
         return found | self._jumped(line["epoch"], value_loss)
 
-    def _fallen(self, accuracy: float | None) -> Collapse:
+    def _fallen(self, accuracy: float | None, rows: int | float | None) -> Collapse:
         if accuracy is None:
             return {}
         self.best = max(self.best, accuracy)
         points = round(100 * (self.best - accuracy), 6)  # 0.4 - 0.3 > 0.1 in floats
         variance = sum(max(0.0, share * (1 - share)) for share in (accuracy, self.best))
-        error = math.sqrt(variance / self.rows) if self.rows else 0.0  # of a difference between independent rows
+        error = math.sqrt(variance / rows) if rows else 0.0  # of a difference between independent rows
         fallen = points > DROP and points > 100 * DROP_ERRORS * error
         return {"accuracy": accuracy, "best_accuracy": self.best} if fallen else {}
 
@@ -208,7 +210,7 @@ def _number(entry: object, name: str) -> float | None:
 
 
 def measured_rows(rows: int, device: str) -> int:
-    """Minimum number of training rows behind the training accuracy of an epoch."""
+    """Least number of training rows behind the training accuracy of an epoch, of runs that did not store it."""
     return math.ceil(rows / MEASURE_EVERY) if device == "cpu" else rows
 
 

@@ -1,6 +1,7 @@
 """The training loop, for any method: a flat sequence of updates. It can stop after any of them and resume exactly."""
 
 import copy
+import math
 import shlex
 import time
 from collections import Counter
@@ -111,8 +112,11 @@ class Trainer:
         self.parameters = list(self.model.parameters())
         self.optimizer = make_optimizer(self.model, self.settings, device)
         compile_update(self)
-        if device.type == "cpu":
+        self.measured = self.updates_per_epoch
+        """Updates of an epoch whose training accuracy is measured."""
+        if device.type == "cpu" and hasattr(self.method, "metrics"):
             self.method = measure_rarely(self.method, self._stands_for)
+            self.measured = math.ceil(self.updates_per_epoch / MEASURE_EVERY)
         parts = self.settings.accumulate
         self.gradient = Gradient(self.method, self.model, self.snapshot, self.batches.shard, parts)
 
@@ -251,6 +255,7 @@ class Trainer:
             "seconds": round(self.seconds, 3),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
             "images_per_second": round(self.updates_per_epoch * self.batch_size / max(self.epoch_seconds, 1e-9), 1),
+            "measured_rows": self.measured * self.batch_size,
             "train": {name: float(total) / self.updates_per_epoch for name, total in self.sums.items()},
             "val": self.processes.broadcast(lambda: summarize(self.outcome)),
         }
