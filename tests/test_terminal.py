@@ -20,5 +20,7 @@ def test_sentences_are_wrapped_at_words_where_the_width_is_known(monkeypatch: py
     assert max(map(len, lines)) <= 30
     monkeypatch.setenv("COLUMNS", "30")
     assert fitted(SENTENCE, Narrator(file=io.StringIO())) == lines
+    path = "/a/" + "long/" * 20
+    assert fitted(f"report   {path}", Narrator(file=io.StringIO())) == ["report", path]
     command = f"    ric train {'photos' * 10}"
     assert fitted(command, Narrator(file=io.StringIO())) == [command]

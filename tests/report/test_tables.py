@@ -117,8 +117,7 @@ def test_rows_are_named_in_full_on_a_narrow_screen(pair: list[RunRecord]) -> Non
 def test_a_run_names_its_balanced_accuracy_where_it_differs(pair: list[RunRecord]) -> None:
     for balanced, said in ((0.71, True), (pair[0].test["accuracy"] - 0.005, False)):
         shown = printed(run_table(measured(pair[0], balanced_accuracy=balanced)), 80)
-        assert ("Balanced accuracy" in shown) is said
-        assert "Seed 0." in shown
+        assert ("Balanced accuracy" in " ".join(shown.split())) is said
 
 
 def test_the_mark_of_a_collapse_is_at_the_run_that_its_note_names(pair: list[RunRecord]) -> None:

@@ -75,28 +75,13 @@ def test_a_note_says_that_photographs_are_augmented(dataset: Dataset) -> None:
     assert console.augmentation_note(config, dataset) == []
 
 
-def test_lines_are_wrapped_at_words_where_the_width_is_known(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = "/a/" + "long/" * 20
-    monkeypatch.setenv("COLUMNS", "40")
-    console.say(["note: these are words that do not fit into one line", f"report   {path}"])
-    assert capsys.readouterr().err.splitlines() == [
-        "note: these are words that do not fit",
-        "into one line",
-        "report",
-        path,
-    ]
-    monkeypatch.delenv("COLUMNS")
-    console.say([f"note: {'word ' * 40}end"])  # a log
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def test_lines_beyond_the_limit_are_counted() -> None:
     long = "word " * 30  # two lines
     assert console.limited([], 4, "x") == []
     assert console.limited([long, long], 4, "x") == [long, long]
-    assert console.limited([long, long, "a"], 4, "report.html") == [long, long, "(1 more in report.html)"]
+    assert console.limited([long, long, "a"], 5, "x") == [long, long, "a"]
+    assert console.limited([long, long, "a"], 4, "report.html") == [long, "(2 more in report.html)"]
+    assert console.limited(["a", "b", long], 3, "x") == ["a", "b", "(1 more in x)"]
     assert console.limited([3 * long, "a"], 4, "x") == [3 * long, "(1 more in x)"]
 
 
@@ -215,7 +200,7 @@ def said(config: Config, dataset: Dataset, nll: list[float] | None = None, **par
         (of_epochs(4), [1.0, 0.5, 0.3, 0.299], {}, None),
         (of_epochs(1), [1.0], {}, None),
         (of_epochs(20), COURSE, {}, ("2 epochs", FALLING, "--epochs 40", "--overwrite", "--out")),
-        (IMPATIENT, COURSE, {}, ("note", "20 of 30 epochs", "the last 5 brought", "--patience")),
+        (IMPATIENT, COURSE, {}, ("note", "20 of 30 epochs", "the last 5 were", "--patience")),
         (LONG, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%", "--calibration temperature", "--select nll")),
         (FITTED, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%", "--select nll")),
         (BY_NLL, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%).")),

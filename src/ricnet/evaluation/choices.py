@@ -436,8 +436,11 @@ def _exit_gains(outcome: Outcome, budget: float) -> Float[Tensor, "n"]:
 
 
 def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
-    """One sentence per choice that was made."""
+    """One sentence per choice that was made, or one for both if neither changed anything."""
     fitted = evaluation.get("fitted") or {}
+    fit, rule = fitted.get("calibration"), fitted.get("halting")
+    if fit and rule and rule.get("mean_cost") is None and not (fit["kept"] or rule.get("kept", True)):
+        return [f"temperature 1, halting V < 0: no better is shown on {rule['n']:,} validation examples"]
     words = {"calibration": _temperature_words, "halting": _halt_words}
     return [say(fitted[name]) for name, say in words.items() if fitted.get(name)]
 

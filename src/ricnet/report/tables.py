@@ -259,7 +259,7 @@ def run_table(run: RunRecord) -> Group:
     differs = balanced is not None and abs(balanced - run.test["accuracy"]) > BALANCE_MATTERS
     words = [
         untested_note([run]),
-        f"{_test_sets([run])} Seed {run.config.get('seed')}.",
+        _test_sets([run]),
         f"Balanced accuracy: {BALANCED_ACCURACY.write(balanced, unit=True)}." * differs,
         collapse_note([run]),
     ]

@@ -32,9 +32,11 @@ TERMINAL = 80
 
 
 def limited(lines: Sequence[str], most: int, where: str) -> list[str]:
-    """The first lines that fit into `most` lines of a terminal, and how many more there are; at least the first."""
+    """The first lines that fit into `most` lines of a terminal, with a last one that counts the others; at least the
+    first."""
     heights = [len(wrapped(in_flags(line), TERMINAL)) for line in lines]
-    shown = max(n for n in range(1, len(lines) + 1) if n == 1 or sum(heights[:n]) <= most) if lines else 0
+    ends = range(1, len(lines) + 1)
+    shown = max((n for n in ends if n == 1 or sum(heights[:n]) + (n < len(lines)) <= most), default=0)
     left = len(lines) - shown
     return [*lines[:shown], *([f"({left} more in {where})"] if left else [])]
 
@@ -232,8 +234,8 @@ def ended_early(val_nll: Sequence[float], config: Config) -> list[str]:
     epochs, patience = config.optimization.epochs, config.optimization.patience
     if patience is None or len(val_nll) >= epochs:
         return []
-    why = f"because the last {patience} brought no improvement ({setting('patience')})"
-    return [f"Ended after {len(val_nll)} of {epochs} epochs, {why}."]
+    why = f"the last {patience} were no better ({setting('patience')})"
+    return [f"Ended after {len(val_nll)} of {epochs} epochs: {why}."]
 
 
 def hints(evaluation: Evaluation, val_nll: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
