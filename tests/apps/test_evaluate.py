@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,9 @@ def test_another_table_is_measured_as_a_whole(table_run: Path, tmp_path: Path, e
         measured = evaluate(table_run, data=other)
         assert sizes(measured) == expected
         assert len(lines) != 4 or measured[0]["test"]["accuracy"] == 1
+    known = re.search(r"note: (\d+) of 120 test rows of .* are exact copies of training", measured[1])
+    assert known is not None
+    assert 120 > int(known[1]) >= whole["train"] + whole["val"] == 90
     other.write_text("\n".join([header, rows[0], rows[1].replace(",tall", ",huge")]))
     refused("huge", "evaluate", table_run, "--data", other)
 

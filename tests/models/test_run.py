@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,24 @@ def test_metrics_that_cannot_be_written_are_reported(folder: RunFolder, monkeypa
     monkeypatch.setattr("ricnet.models.run.open_no_link", lambda path, flags: os.open("/dev/full", flags))
     with refusal(folder.metrics, "No space left", kind=Unwritable):
         folder.append_metrics({"epoch": 1})
+
+
+def test_rows_that_were_trained_on_are_counted(
+    dataset: Dataset, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = torch.arange(0, 30, 3)
+    mixed = replace(dataset.test, inputs=dataset.test.inputs.clone())
+    mixed.inputs[:10], mixed.inputs[10:20] = dataset.train.inputs[some], dataset.val.inputs[some]
+    assert folder.count_known(mixed) == 0  # a run of an earlier version
+    folder.path.mkdir(exist_ok=True)
+    folder.write_rows(dataset)
+    assert (folder.count_known(mixed), folder.count_known(dataset.test)) == (20, 0)
+    assert folder.rows.stat().st_size == 8 * (96 + 30)
+    monkeypatch.setattr("ricnet.data.dataset.MOST_HASHED", 1)
+    assert folder.count_known(mixed) == 0
+    folder.rows.unlink()
+    folder.write_rows(dataset)
+    assert not folder.rows.exists()
 
 
 def test_a_second_process_is_refused_and_the_first_undisturbed(

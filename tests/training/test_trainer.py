@@ -45,7 +45,7 @@ Finished = Callable[[str], RunFolder]
 def test_a_run_leaves_everything_behind(finished: Finished, method: str) -> None:
     folder = finished(method)
     left = ["config.json", "evaluation.json", "examples.npz", "metrics.jsonl", "model.safetensors", "predictions.npz"]
-    left += ["manifest.json"]
+    left += ["manifest.json", "rows.hash"]
     chosen = ["calibration.json", *(["halting.json"] if method.startswith("ric") else [])]
     assert sorted(path.name for path in folder.path.iterdir()) == sorted(left + chosen)
     lines, header, evaluation = read_lines(folder.path), read(folder.config), read(folder.evaluation)

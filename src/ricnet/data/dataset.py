@@ -2,13 +2,14 @@
 of rows, and label noise."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, Num
+from jaxtyping import Float, Int64, Num, UInt64
 from torch import Tensor
 
 from ricnet.data.columns import Columns
@@ -38,6 +39,15 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @cached_property
+    def hashes(self) -> UInt64[np.ndarray, "n"]:
+        """A hash of each example's input, without its class. Texts are hashed themselves if they are stored."""
+        if self.texts is not None:
+            rows: Iterable[Any] = (text.encode(errors="replace") for text in self.texts)
+        else:
+            rows = (row for part in self.inputs.split(HASHED_ROWS) for row in part.cpu().contiguous().numpy())
+        return np.frombuffer(b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in rows), dtype=np.uint64)
 
     def take(self, rows: Int64[Tensor, "m"]) -> "Split":
         weights = None if self.weights is None else self.weights[rows]
@@ -219,10 +229,9 @@ def copies_note(dataset: Dataset, final_fit: bool = False) -> tuple[str, ...]:
     """A note if test or validation rows are exact copies of training rows; nothing is dropped. A final fit trains on
     the validation rows. Data of more than `MOST_HASHED` bytes is not searched."""
     splits = {"test": dataset.test} | ({} if final_fit else {"validation": dataset.val})
-    if sum(split.inputs.nbytes for split in (dataset.train, *splits.values())) > MOST_HASHED:
+    if not few_bytes(dataset.train, *splits.values()):
         return ()
-    known = set(_row_hashes(dataset.train))
-    copies = {name: sum(row in known for row in _row_hashes(split)) for name, split in splits.items()}
+    copies = {name: int(np.isin(split.hashes, dataset.train.hashes).sum()) for name, split in splits.items()}
     found = [f"{count:,} of {len(splits[name]):,} {name} {dataset.unit}" for name, count in copies.items() if count]
     if not found:
         return ()
@@ -232,13 +241,9 @@ def copies_note(dataset: Dataset, final_fit: bool = False) -> tuple[str, ...]:
     )
 
 
-def _row_hashes(split: Split) -> Iterator[bytes]:
-    """A hash of each example's input, without its class. Texts are hashed themselves if they are stored."""
-    if split.texts is not None:
-        rows: Iterable[Any] = (text.encode(errors="replace") for text in split.texts)
-    else:
-        rows = (row for part in split.inputs.split(HASHED_ROWS) for row in part.cpu().contiguous().numpy())
-    return (hashlib.blake2b(row, digest_size=16).digest() for row in rows)
+def few_bytes(*splits: Split) -> bool:
+    """Whether the data is small enough to hash each row."""
+    return sum(split.inputs.nbytes for split in splits) <= MOST_HASHED
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from safetensors.torch import save
 from torch import Tensor
 
-from ricnet.data import Dataset
+from ricnet.data import Dataset, Split
+from ricnet.data.dataset import few_bytes
 from ricnet.errors import RicnetError, setting
 from ricnet.evaluation.choices import OperatingPoint
 from ricnet.io import (
@@ -76,6 +78,7 @@ class RunFolder:
         self.guarantees = self.path / "guarantees.npz"
         self.promises = self.path / "guarantees.json"
         self.report = self.path / "report.html"
+        self.rows = self.path / "rows.hash"
 
     @property
     def files(self) -> list[Path]:
@@ -223,6 +226,20 @@ class RunFolder:
         self.drop_manifest()
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
         write_atomically(self.model, lambda draft: draft.write_bytes(save(tensors)))
+
+    def write_rows(self, dataset: Dataset) -> None:
+        """Write a hash of each training and validation row, 8 bytes, by which they are recognised in other data."""
+        if not self.rows.is_file() and few_bytes(dataset.train, dataset.val):
+            hashes = np.union1d(dataset.train.hashes, dataset.val.hashes)
+            write_atomically(self.rows, lambda draft: draft.write_bytes(hashes.tobytes()))
+
+    def count_known(self, split: Split) -> int:
+        """Number of rows that the run was trained on or chosen by; 0 if it has no hashes."""
+        if not self.rows.is_file() or not few_bytes(split):
+            return 0
+        self.verify((self.rows.name,))
+        content = self.rows.read_bytes()
+        return int(np.isin(split.hashes, np.frombuffer(content[: len(content) // 8 * 8], np.uint64)).sum())
 
     def weights_hash(self) -> str:
         return file_hash(self.model)[:16]

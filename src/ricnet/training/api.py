@@ -247,6 +247,8 @@ def run(
         trainer.keeps_state = keep_state and config.optimization.extendable
         if mine is not None and not resume:  # the network is built: an impossible configuration leaves no folder
             _begin(mine, config, dataset, device, encoder)
+        if mine is not None:
+            mine.write_rows(dataset)
         with _saved_so_far(folder):
             if resume:
                 trainer.resume(folder, tell)

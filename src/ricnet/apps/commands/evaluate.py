@@ -22,7 +22,7 @@ from ricnet.errors import RicnetError, listed
 from ricnet.evaluation.evaluate import Outcome, Reading, observe, report
 from ricnet.io import is_table, short, split_target, user_path
 from ricnet.models.classifier import Classifier
-from ricnet.models.run import fingerprint, read_config
+from ricnet.models.run import RunFolder, fingerprint, read_config
 from ricnet.report.comparison import COST, METRICS
 from ricnet.report.tables import Cell, Confusion, Grid, confusion, pair_words, percent, terminal
 from ricnet.terminal import say
@@ -90,6 +90,7 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
         )
     dataset = _with_classes(classifier.class_names, dataset, own)
     if not own:
+        _note_known_rows(classifier, dataset)
         return dataset
     learned = altered(dataset, config.train_fraction, config.label_noise, config.final_fit)
     if _known_data(classifier).get("fingerprint") not in (None, fingerprint(learned)):
@@ -99,8 +100,20 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
                 "version of ricnet reads it. Test rows may have been trained on."
             ]
         )
+        _note_known_rows(classifier, dataset)
     shown = learned if given is None else altered(dataset, final_fit=config.final_fit)
     return _without_val(shown) if config.final_fit else shown
+
+
+def _note_known_rows(classifier: Classifier, dataset: Dataset) -> None:
+    count = RunFolder(classifier.folder).count_known(dataset.test) if classifier.folder else 0
+    if count:
+        say(
+            [
+                f"note: {count:,} of {len(dataset.test):,} test {dataset.unit} of {dataset.name} are exact copies of "
+                "training or validation examples of the run: results and guarantees from them may be too good."
+            ]
+        )
 
 
 def _without_val(dataset: Dataset) -> Dataset:
