@@ -44,9 +44,10 @@ from write_questions import gap, mean
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "results" / "search" / "recipes"
 JUDGES = {"supervised": "SL", "ric-on-policy": "RIC, on-policy"}
-"""Methods that choose; Algorithm 1 is only trained with the result."""
+"""Methods that choose."""
 CONFIRMED = JUDGES | {"ric": "RIC, Algorithm 1"}
-SEED, FRESH_SEEDS = 0, (1, 2, 3)
+"""Methods that may be trained with the result."""
+SEED = 0
 METRICS = NLL, _ = Metric("nll_tempered", "NLL"), replace(ACCURACY, title="Accuracy")
 
 
@@ -98,7 +99,7 @@ def walk(name: str, archives: Path) -> tuple[list[Step], Settings, list[Trial]]:
         if missing := [trial for trial in trials if trial.result(archives) is None]:
             return steps, now, missing
         now = winner(tried, [log_scores(name, settings, archives) for settings in tried])
-    last = [Trial(name, *each) for each in product(CONFIRMED, (now, search.fixed), FRESH_SEEDS)]
+    last = [Trial(name, *each) for each in product(search.methods, (now, search.fixed), search.seeds)]
     return steps, now, [trial for trial in last if trial.result(archives) is None]
 
 
@@ -208,10 +209,10 @@ def stage_rows(name: str, step: Step, archives: Path) -> list[list[str]]:
 def end_row(name: str, method: str, now: Settings, archives: Path) -> list[str]:
     """The result of a search less `fast` as it is, with seeds that chose nothing; empty if there are no runs yet."""
     sides = [
-        {s: found for s in FRESH_SEEDS if (found := Trial(name, method, settings, s).result(archives))}
+        {s: found for s in SEARCHES[name].seeds if (found := Trial(name, method, settings, s).result(archives))}
         for settings in (now, SEARCHES[name].fixed)
     ]
-    seeds = [s for s in FRESH_SEEDS if all(s in side and not side[s]["diverged"] for side in sides)]
+    seeds = [s for s in SEARCHES[name].seeds if all(s in side and not side[s]["diverged"] for side in sides)]
     if not seeds:
         return []
     cells = []

@@ -109,9 +109,8 @@ def test_a_search_from_data_to_table_without_test_rows(
 ) -> None:
     train_here(monkeypatch)
     data = write_data(tmp_path / "data.npz")
-    toy = Search(data, TOY.fixed, TOY.start, {"optimizer": TOY.stages["optimizer"]})
+    toy = Search(data, TOY.fixed, TOY.start, {"optimizer": TOY.stages["optimizer"]}, seeds=())
     monkeypatch.setitem(SEARCHES, "toy", toy)
-    monkeypatch.setattr(study, "FRESH_SEEDS", ())
     runs, archives = tmp_path / "runs", tmp_path / "archives"
     monkeypatch.setattr(sys, "argv", ["study", "toy", "--runs", str(runs), "--to", str(archives), "--device", "cpu"])
     study.main()
