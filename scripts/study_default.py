@@ -87,7 +87,7 @@ def main() -> None:
             versions = f"ricnet {__version__}, PyTorch {torch.__version__}, Python {platform.python_version()}"
             made_with = f"{versions}; {platform.machine()}, one thread"
             kept["made_with"] = sorted({*kept.get("made_with", []), made_with})
-            RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             print(title, name, seed, found, flush=True)
 
 

@@ -104,8 +104,8 @@ def algorithms(configs: Mapping[str, tuple[Config, Config]]) -> str:
         text = " / ".join(sentences).replace("|", "\\|")
         lines.append(f"| `--{name.replace('_', '-')}` | {' | '.join(fast)} | {paper} | {text} |")
     about = (
-        "`--method ric` is Algorithm 1 (default of `--preset paper`), `ric-on-policy` the default, `ric-closed-form` "
-        "the default with `--exits` ([three algorithms](concepts.md#three-algorithms)). A dash: no such setting."
+        "`--method ric` is Algorithm 1 (default for texts and of `--preset paper`), `ric-on-policy` the default for "
+        "images and tables, `ric-closed-form` with `--exits` ([three algorithms](concepts.md#three-algorithms)). A dash: no such setting."
     )
     return f"## RIC\n\n{about}\n\n" + "\n".join(lines)
 

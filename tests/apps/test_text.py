@@ -59,6 +59,20 @@ def test_a_sentence_is_answered_and_named(run: Path, capsys: pytest.CaptureFixtu
     assert " film" in capsys.readouterr().out
 
 
+def test_the_default_for_texts_is_algorithm_1_and_resume_finds_it_among_others(
+    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"target": "label", "text": "review", "epochs": 1, "horizon": 2, "batch_size": 8, "device": "cpu"}
+    ours = Path("runs/reviews-label-ric-seed0")
+    assert ricnet.train(reviews, **given).folder == ours
+    assert ricnet.train(reviews, **given, method="ric-on-policy").folder.name == "reviews-label-ric-on-policy-seed0"
+    assert ricnet.train(reviews, **given, resume=True).folder == ours
+    capsys.readouterr()
+    main(["train", str(reviews), "--target", "label", "--text", "review", "--resume"])
+    assert f"{ours} is finished" in " ".join(capsys.readouterr().err.split())
+
+
 def test_files_folders_and_tables_of_texts_are_answered(
     run: Path, reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -151,14 +151,10 @@ def test_folders_are_called_after_data_target_method_and_seed() -> None:
     names = {"digits": "digits", "/data/photos.v2": "photos.v2", "/data/a.npz": "a", "/data/my.csv#label": "my-label"}
     names["/data/my.csv#Is it raining / snowing?"] = "my-Is-it-raining-snowing"
     for data, name in names.items():
-        assert api.Request(data, {"seed": 3}).folder.path == Path("runs") / f"{name}-ric-on-policy-seed3"
-    for settings, method in (
-        ({"method": "ric"}, "ric"),
-        ({"preset": "paper"}, "ric"),
-        ({"changes": {"exits": "stage"}}, "ric-closed-form"),
-        ({"start": Config()}, "ric"),
-    ):
-        assert api.Request("digits", **{"changes": {}} | settings).folder.path == Path(f"runs/digits-{method}-seed0")
+        assert api.Request(data, {"seed": 3}).folder("ric").path == Path("runs") / f"{name}-ric-seed3"
+    again = api.Request(None, {}, start=replace(Config(), data="/data/a.npz", seed=7))
+    assert again.folder("supervised").path == Path("runs/a-supervised-seed7")
+    assert api.Request("digits", {}, out="mine").folder("ric").path == Path("mine")
 
 
 def test_a_run_of_the_default_method_in_a_folder_of_the_former_name_is_resumed(

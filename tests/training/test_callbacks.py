@@ -622,8 +622,8 @@ def test_every_epoch_is_a_point_once_even_if_the_run_was_stopped(dataset: Datase
             raise ZeroDivisionError  # after the first curves were written, before a checkpoint was
 
     with pytest.raises(ZeroDivisionError):
-        run(config, dataset, folder, CPU, callbacks=[Tracking(folder), EachEpoch(kill)], checkpoint_seconds=1e9)
-    run(config, dataset, folder, CPU, callbacks=[Tracking(folder)], resume=True)
+        run(config, dataset, folder, CPU, callbacks=[Tracking(), EachEpoch(kill)], checkpoint_seconds=1e9)
+    run(config, dataset, folder, CPU, callbacks=[Tracking()], resume=True)
     lines = read_lines(folder.path)
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     expected = {(name, line["epoch"]): value for line in lines for name, value in scalars(line)}
@@ -637,6 +637,6 @@ def test_every_epoch_is_a_point_once_even_if_the_run_was_stopped(dataset: Datase
 def test_a_missing_extra_is_named_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ricnet.errors.find_spec", lambda name: None)
     with refusal("track", "tensorboard", "ricnet[track]"):
-        Tracking(RunFolder(tmp_path))
+        Tracking()
     with refusal("track", "tensorboard"):
         train(tmp_path / "nowhere", out=tmp_path / "run", track="tensorboard")

@@ -7,7 +7,18 @@ from refusals import refusal
 from ricnet.methods import METHODS, RIC
 from ricnet.models.config import Optimization
 from ricnet.nets.encoders import EncoderOptions
-from ricnet.training.recipes import TYPICAL, Facts, by_rows, even_batch, notices, preset, storage, unwatched_table
+from ricnet.training.recipes import (
+    TYPICAL,
+    Facts,
+    by_rows,
+    choose_method,
+    even_batch,
+    notices,
+    possible_methods,
+    preset,
+    storage,
+    unwatched_table,
+)
 
 PHOTOS = Facts(rows=270, classes=5, side=128)
 DIGITS = Facts(rows=1213, classes=10, side=8)
@@ -132,6 +143,38 @@ def test_tables_and_tiny_images_are_small_enough_for_any_device(side: int) -> No
 def test_errors_about_unknown_names_list_known_ones(name: str, method: str, named: tuple[str, ...]) -> None:
     with refusal(*named):
         preset(name, method, TYPICAL)
+
+
+TEXTS = Facts(3_000, 3, 0, text=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "method"),
+    [
+        ("fast", TYPICAL, "ric-on-policy"),
+        ("fast", Facts(3_000, 3, 0), "ric-on-policy"),
+        ("fast", TEXTS, "ric"),
+        ("fast", replace(TEXTS, encoder="hf:bert"), "ric-on-policy"),
+        ("fast", replace(TEXTS, exits=True), "ric-closed-form"),
+        ("fast", replace(TYPICAL, exits=True), "ric-closed-form"),
+        ("paper", TYPICAL, "ric"),
+        ("paper", TEXTS, "ric"),
+        ("closed-form", TEXTS, "ric-closed-form"),
+    ],
+)
+def test_the_default_method_depends_on_the_data(name: str, facts: Facts, method: str) -> None:
+    assert preset(name, None, facts).method.name == choose_method(name, None, facts) == method
+    assert method in possible_methods(name, None, facts.exits)
+    assert choose_method(name, "ric", facts) in ("ric", method)
+    if name == "fast":
+        assert bool(notices("ric", name, facts)) == (method != "ric")
+
+
+def test_methods_that_unread_data_may_choose() -> None:
+    assert possible_methods("fast", None, False) == ["ric-on-policy", "ric"]
+    assert possible_methods("fast", None, True) == ["ric-closed-form"]
+    assert possible_methods("paper", None, False) == ["ric"]
+    assert possible_methods("fast", "act", False) == ["act"]
 
 
 def has(settings: Any, **expected: Any) -> None:

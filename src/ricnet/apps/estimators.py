@@ -326,9 +326,9 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 ABOUT_RIC = """Reinforced Iterative Classification.
 
     `algorithm` is ric-on-policy, ric-closed-form or ric (Algorithm 1 of the paper); None takes what `ric train` takes:
-    on-policy, with exits the closed form, with preset="paper" Algorithm 1. The other parameters are those of
-    `Estimator` and the hyper-parameters of the algorithms, which `ric train --method ric --help-all` explains. None
-    leaves one to the preset; one that the algorithm does not have is refused.
+    on-policy, for texts Algorithm 1, with exits the closed form, with preset="paper" Algorithm 1. The other parameters
+    are those of `Estimator` and the hyper-parameters of the algorithms, which `ric train --method ric --help-all`
+    explains. None leaves one to the preset; one that the algorithm does not have is refused.
     """
 
 

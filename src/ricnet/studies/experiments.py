@@ -54,7 +54,9 @@ RAW = {"calibration": "none", "halt_rule": "value"}
 
 VARIANTS: dict[str, System] = {
     # Algorithms of RIC, and the control that shows what reinforcement learning adds.
-    "ric": System(None, about="RIC, the default of ric train: on-policy, with --exits in closed form"),
+    "ric": System(
+        None, about="RIC, the default of ric train: on-policy, for texts Algorithm 1, with --exits in closed form"
+    ),
     "ric-snapshots": System("ric", preset="fast", about="RIC by Algorithm 1, with short rounds"),
     "ric-closed-form": System("ric-closed-form", preset="fast", about="RIC with rewards in closed form"),
     "anytime-matched": System(

@@ -20,7 +20,7 @@ from ricnet.core.policies import building_with, drawing_from
 from ricnet.data import DATASETS, Dataset, columns_from_json, whole_path
 from ricnet.data import load as load_data
 from ricnet.data.dataset import altered, copies_note
-from ricnet.data.texts import Tokenizer
+from ricnet.data.texts import Text, Tokenizer
 from ricnet.distributed import Processes, first_on_each_machine, together
 from ricnet.distributed import pick_device as pick_device
 from ricnet.errors import Interrupted, RicnetError, in_python, listing, setting, spelled_in_python
@@ -53,12 +53,15 @@ from ricnet.training.console import advice, announcement, augmentation_note, fas
 from ricnet.training.finish import fit
 from ricnet.training.network import Encoder, behind_frozen, fit_batch, isolated_rng, resolve
 from ricnet.training.recipes import (
+    TYPICAL,
+    Facts,
     all_settings,
     changed,
     choose_method,
     configure,
     for_encoder,
     notices,
+    possible_methods,
     storage,
     unknown_setting,
 )
@@ -89,11 +92,12 @@ def train(
 
     `data` is a name or a path as for `ric train` (default digits), a data frame, or a Dataset; `target` the column of a
     table that holds the classes; `test` a table or data frame of test rows, by default taken from the data. `preset` is
-    fast by default, and `method` then ric-on-policy, with exits ric-closed-form, with the preset paper ric. `encoder`
-    is a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot and the network
-    must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN. With `resume` an interrupted run
-    continues with its own settings, or a new one starts; with more `epochs` and a constant schedule a finished run is
-    extended. `track="tensorboard"` writes curves; `callbacks` are called during training (see `ricnet.Callback`).
+    fast by default, and `method` then ric-on-policy, for texts ric, with exits ric-closed-form; with the preset paper
+    ric. `encoder` is a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot
+    and the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN. With `resume` an
+    interrupted run continues with its own settings, or a new one starts; with more `epochs` and a constant schedule a
+    finished run is extended. `track="tensorboard"` writes curves; `callbacks` are called during training (see
+    `ricnet.Callback`).
     Random numbers depend on `seed` alone; torch's random state is not changed.
     """
     module = encoder if isinstance(encoder, nn.Module) else None
@@ -116,22 +120,24 @@ def train_in_folder(
     prints the result."""
     device = pick_device(request.device)
     check_callbacks(request.callbacks)
+    tracking = [Tracking()] if request.track == "tensorboard" else []
     with together(device) as processes:
-        console, folder = Narrator(stderr=True, quiet=not processes.first), request.folder
-        tracking = [Tracking(folder)] if request.track == "tensorboard" else []
-        request, began = _settle(request, folder, processes)
-        if began and request.start == began and processes.broadcast(lambda: folder.finished):
-            say([spell(_nothing_left(folder))], console)
-            return folder
+        console = Narrator(stderr=True, quiet=not processes.first)
+        request, resumed = _settle(request, processes)
+        if resumed and processes.broadcast(lambda: resumed.finished and _stored(resumed) == request.start):
+            say([spell(_nothing_left(resumed))], console)
+            return resumed
         dataset = _read(request, processes)
-        config, encoder, notes = _choose(request, dataset, device, processes, folder if began else None)
-        if processes.first and not began:
+        config, encoder, notes = _choose(request, dataset, device, processes, resumed)
+        folder = resumed or request.folder(config.method.name)
+        if processes.first and not resumed:
+            folder.refuse_if_held()
             folder.refuse_if_taken(request.overwrite)  # after all other checks
         lines = [spell(f"note: {note}") for note in (*dataset.notes, *notes)]
         lines = lines if present is None else limited(lines, MAX_NOTES, folder.report.name)
         say([*lines, spell(announcement(config, dataset, device, processes.count))], console)
-        hint = None if began else faster(config, dataset, device)
-        options: dict[str, Any] = {"overwrite": request.overwrite, "resume": began is not None, "encoder": encoder}
+        hint = None if resumed else faster(config, dataset, device)
+        options: dict[str, Any] = {"overwrite": request.overwrite, "resume": resumed is not None, "encoder": encoder}
         options |= {"checkpoint_seconds": request.checkpoint_seconds, "console": console}
         options |= {"hint": hint and spell(hint), "keep_state": True}
         options |= {"callbacks": [*(tracking if processes.first else []), *request.callbacks]}
@@ -147,17 +153,19 @@ def train_in_folder(
 # Settings of the run that is resumed, or of the pretrained encoder
 
 
-def _settle(request: "Request", folder: RunFolder, processes: Processes) -> tuple["Request", Config | None]:
-    """For a resumed run, the request with its stored settings, and these; else the request with the settings of its
-    encoder, and None."""
-    request = replace(request, out=folder.path)
+def _settle(request: "Request", processes: Processes) -> tuple["Request", RunFolder | None]:
+    """For a resumed run, the request with its stored settings, and its folder; else the request with the settings of
+    its encoder, and None."""
     if isinstance(named := request.changes.get("encoder"), str):
         request = replace(request, changes={**request.changes, "encoder": whole_name(named)})
-    if processes.first:
-        folder.refuse_if_held()
-    began = processes.broadcast(lambda: _stored(folder) if folder.begun else None) if request.resume else None
-    if began is not None:
-        return replace(request.continuing(began, folder), tokenizer=_stored_tokenizer(folder)), began
+    folder = processes.broadcast(request.resumable) if request.resume else None
+    if folder is not None:
+        if processes.first:
+            folder.refuse_if_held()
+        stored = processes.broadcast(lambda: _stored(folder))
+        texts = _stored_texts(folder)
+        tokenizer = None if texts is None else texts.tokenizer
+        return replace(request.continuing(stored, folder), tokenizer=tokenizer), folder
     with first_on_each_machine(processes):
         changes = for_encoder(request.what, request.changes)
         return replace(request, changes=changes, tokenizer=find_tokenizer(request.encoder)), None
@@ -167,11 +175,18 @@ def _stored(folder: RunFolder) -> Config:
     return from_json(read_config(folder.path).get("config"), str(folder.config))
 
 
-def _stored_tokenizer(folder: RunFolder) -> Tokenizer | None:
+def _stored_texts(folder: RunFolder) -> Text | None:
     described = read_config(folder.path).get("data")
     entry = described.get("columns") if isinstance(described, dict) else None
-    text = None if entry is None else columns_from_json(entry, str(folder.config)).text
-    return None if text is None else text.tokenizer
+    return None if entry is None else columns_from_json(entry, str(folder.config)).text
+
+
+def _default_method(folder: RunFolder) -> str:
+    """The default method for the data and the preset of a run."""
+    stored, text = _stored(folder), _stored_texts(folder) is not None
+    network = stored.network
+    facts = replace(TYPICAL, text=text, encoder=network.encoder, exits=network.exits != "none")
+    return choose_method(stored.preset, None, facts)
 
 
 def _nothing_left(folder: RunFolder) -> str:
@@ -199,13 +214,14 @@ def _choose(
     config = processes.broadcast(lambda: request.config(dataset, device))
     with first_on_each_machine(processes):
         config, encoder = resolve(config, dataset, device, request.module)
-    notes = [] if request.start is not None else notices(request.method, request.preset or "fast")
+    facts = Facts.of(dataset, device, request.changes)
+    notes = [] if request.start is not None else notices(request.method, request.preset or "fast", facts)
     if request.start is None and "batch_size" not in request.changes and not encoder.frozen:
         fitting = partial(fit_batch, config, encoder.module, dataset.view_shape, device, processes.count)
         config, smaller = processes.broadcast(fitting)
         notes += smaller
     if request.resume:
-        notes.insert(0, f"{request.out} holds no run yet; this one starts anew.")
+        notes.insert(0, f"{request.folder(config.method.name).path} holds no run yet; this one starts anew.")
     return config, encoder, [*notes, *augmentation_note(config, dataset)]
 
 
@@ -389,14 +405,7 @@ class Request:
         """Whether the data is a name or a path."""
         return not isinstance(self.what, Dataset) and not is_frame(self.what)
 
-    @property
-    def method_name(self) -> str:
-        if self.start is not None:
-            return self.start.method.name
-        return choose_method(self.preset or "fast", self.method, self.changes.get("exits", "none") != "none")
-
-    @property
-    def folder(self) -> RunFolder:
+    def folder(self, method: str) -> RunFolder:
         """`out`, by default runs/DATA-METHOD-seedN."""
         if self.out is not None:
             return RunFolder(self.out)
@@ -406,25 +415,33 @@ class Request:
         else:
             data = self.what.name if isinstance(self.what, Dataset) else frame_name(self.target or "")
         seed = self.changes.get("seed", 0 if self.start is None else self.start.seed)
+        return RunFolder(Path("runs") / f"{short_name(data)}-{method}-seed{seed}")
 
-        def of(method: str) -> RunFolder:
-            return RunFolder(Path("runs") / f"{short_name(data)}-{method}-seed{seed}")
-
-        folder = of(self.method_name)
-        return folder if self.method is not None or not self.resume or folder.begun else self._resumable(of, folder)
-
-    def _resumable(self, of: Callable[[str], RunFolder], folder: RunFolder) -> RunFolder:
-        """The begun run of any of RIC's algorithms, if no setting names another; `folder` if there is none. Formerly
-        all of them were called runs/DATA-ric-seedN."""
-        begun = [each for name, kind in METHODS.items() if issubclass(kind, RIC) and (each := of(name)).begun]
-        if self.preset is not None or "exits" in self.changes:
-            begun = [each for each in begun if _stored(each).method.name == self.method_name]
+    def resumable(self) -> RunFolder | None:
+        """The begun run of this request, if there is one. Without a method it may be of any of RIC's algorithms, since
+        the data, which chooses the default, has not been read. Of several it is the one of its own data's default."""
+        preset = self.preset or "fast"
+        if self.start is not None:
+            begun = self._begun([self.start.method.name])
+        elif self.method is not None:
+            begun = self._begun([choose_method(preset, self.method)])
+        else:
+            begun = self._begun([name for name, kind in METHODS.items() if issubclass(kind, RIC)])
+            if self.preset is not None or "exits" in self.changes:
+                methods = possible_methods(preset, None, self.changes.get("exits", "none") != "none")
+                begun = [each for each in begun if _stored(each).method.name in methods]
+        if len(begun) > 1:
+            begun = [each for each in begun if each.path == self.folder(_default_method(each)).path] or begun
         if len(begun) > 1:
             raise RicnetError(
                 f"{setting('resume', True)} finds {listing([str(each.path) for each in begun])}; "
                 f"name one of them by {setting('out')}."
             )
-        return begun[0] if begun else folder
+        return begun[0] if begun else None
+
+    def _begun(self, methods: Sequence[str]) -> list[RunFolder]:
+        folders = {folder.path: folder for folder in map(self.folder, methods)}
+        return [folder for folder in folders.values() if folder.begun]
 
     @property
     def encoder(self) -> str:

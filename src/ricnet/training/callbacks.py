@@ -18,7 +18,6 @@ from ricnet.evaluation.evaluate import observe, summarize
 from ricnet.evaluation.metrics import CollapseWatch, collapse_words, measured_rows
 from ricnet.io import shown_name
 from ricnet.models.classifier import learned
-from ricnet.models.run import RunFolder
 from ricnet.terminal import say
 from ricnet.training.console import ProgressBar
 
@@ -270,16 +269,16 @@ class Tracking(Callback):
     """Writes the metrics of each epoch as curves for TensorBoard. A resumed run writes the epochs so far again, in
     place of its old curves, so that each point is there once."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self) -> None:
         require_extra(setting("track", "tensorboard"), "track", "tensorboard")
-        self.folder = folder
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes seconds
 
-        self.folder.drop_curves()
-        self.writer = SummaryWriter(str(self.folder.curves))
-        for line in self.folder.metrics_lines():
+        assert trainer.folder is not None
+        trainer.folder.drop_curves()
+        self.writer = SummaryWriter(str(trainer.folder.curves))
+        for line in trainer.folder.metrics_lines():
             self.on_epoch_end(trainer, line)
 
     def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:

@@ -117,6 +117,8 @@ class Facts:
 
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
 """Used for help texts, which are printed before any data is read."""
+KINDS = (TYPICAL, replace(TYPICAL, side=0, text=True))
+"""Facts that lead to each default method."""
 
 
 # A configuration
@@ -225,7 +227,7 @@ def storage(preset_name: str, changes: Mapping[str, Any]) -> dict[str, float | N
 
 def preset(name: str, method: str | None, facts: Facts, given: Mapping[str, Any] | None = None) -> Config:
     """The settings of a preset. `given` are settings of the user that others depend on."""
-    method = choose_method(name, method, facts.exits)
+    method = choose_method(name, method, facts)
     if facts.rows < 2:
         raise RicnetError(f"there is {facts.rows} training row to learn from; training needs at least 2.")
     if facts.frozen:  # the model is trained on features, like a table
@@ -235,13 +237,23 @@ def preset(name: str, method: str | None, facts: Facts, given: Mapping[str, Any]
     return _fast(method, facts, given or {}, any_data=name in RETIRED_PRESETS)
 
 
-def choose_method(preset_name: str, method: str | None, exits: bool) -> str:
-    """The method to train. The default is ric for `paper`, and ric-on-policy for `fast`, with exits ric-closed-form."""
+DEFAULT_METHODS: tuple[tuple[str, Callable[[Facts], bool], type[RIC]], ...] = (
+    # Data, condition, algorithm of `fast`. Evidence: docs/questions/algorithm.md.
+    ("exits", lambda f: f.exits, ClosedForm),
+    ("texts", lambda f: f.text and not f.pretrained, RIC),
+    ("other data", lambda f: True, OnPolicy),
+)
+
+
+def choose_method(preset_name: str, method: str | None, facts: Facts = TYPICAL) -> str:
+    """The method to train. The default is Algorithm 1 for `paper`, and for `fast` that of the first row of
+    DEFAULT_METHODS that matches."""
     retired = RETIRED_PRESETS.get(preset_name)
     if retired is not None and method in (None, RIC.name, retired):
         return retired
     if method is None:
-        method = RIC.name if preset_name == "paper" else ClosedForm.name if exits else OnPolicy.name
+        default = next(kind for _, fits, kind in DEFAULT_METHODS if fits(facts))
+        method = RIC.name if preset_name == "paper" else default.name
     if method not in METHODS:
         raise RicnetError(f"{setting('method', method)} is unknown; {what_else(method, sorted(METHODS))}")
     if retired is not None:
@@ -254,19 +266,23 @@ def choose_method(preset_name: str, method: str | None, exits: bool) -> str:
     return method
 
 
-def notices(method: str | None, preset_name: str) -> list[str]:
-    """Notes about deprecated names, and about methods that are not the default."""
+def possible_methods(preset_name: str, method: str | None, exits: bool) -> list[str]:
+    """The methods that `choose_method` may return for data that has not been read yet."""
+    return list(dict.fromkeys(choose_method(preset_name, method, replace(facts, exits=exits)) for facts in KINDS))
+
+
+def notices(method: str | None, preset_name: str, facts: Facts = TYPICAL) -> list[str]:
+    """Notes about deprecated names, and about Algorithm 1 where it is not the default."""
     if preset_name in RETIRED_PRESETS:
         new = setting("method", RETIRED_PRESETS[preset_name])
         return [
             f"{setting('preset', preset_name)} is deprecated and will be removed in the next version; use {new}, "
             "whose settings also depend on the kind of data."
         ]
-    if method == RIC.name and preset_name != "paper":
-        default = setting("method", OnPolicy.name)
-        return [
-            f"{setting('method', RIC.name)} is Algorithm 1 of the paper (snapshots, SPO); the default is {default}."
-        ]
+    default = choose_method(preset_name, None, facts)
+    if method == RIC.name != default:
+        named = setting("method", RIC.name)
+        return [f"{named} is Algorithm 1 of the paper (snapshots, SPO); the default is {setting('method', default)}."]
     return []
 
 

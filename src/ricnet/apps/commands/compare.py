@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from ricnet.apps.cli import make_folder, replacing
-from ricnet.apps.commands.train import Training, check_settings, given_method, read_training
+from ricnet.apps.commands.train import Training, check_settings, given_methods, read_training
 from ricnet.data import whole_path
 from ricnet.errors import RicnetError, listing, require
 from ricnet.io import read_json, short_name
@@ -100,7 +100,7 @@ def read_compare(arguments: Sequence[str]) -> tuple[Compare, dict[str, Any]]:
 
 def _methods(given: Mapping[str, Any]) -> Sequence[str]:
     systems = [find_system(name) for name in given.get("methods", PAPER)]
-    return list(dict.fromkeys(given_method(given, system.method) for system in systems))
+    return list(dict.fromkeys(method for system in systems for method in given_methods(given, system.method)))
 
 
 def _experiments(options: Compare, given: Mapping[str, Any], console: Console) -> list[Experiment]:

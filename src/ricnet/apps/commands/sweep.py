@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from ricnet.apps.commands.train import Training, check_settings, given_method, read_training
+from ricnet.apps.commands.train import Training, check_settings, given_methods, read_training
 from ricnet.data import load as load_data
 from ricnet.data import whole_path
 from ricnet.errors import Interrupted, RicnetError, require, require_extra
@@ -34,7 +34,7 @@ class SweepOptions(Training):
     sweep continues; started on several machines with one --storage, they share it. All trials share the given settings
     of `ric train`; `ric sweep --help-all` shows them."""
 
-    method: str = ""
+    method: str | None = None
     """Method to train, as in ric train."""
     trials: int = 20
     """Stop when the study has this many trials, counting those of other machines and earlier calls."""
@@ -61,9 +61,9 @@ def sweep(arguments: Sequence[str]) -> None:
     from ricnet.studies import sweep as sweeping
 
     optuna.logging.set_verbosity(logging.CRITICAL)  # we print its messages
-    name = options.name or f"sweep-{short_name(whole_path(options.source))}-{options.method}"
+    plan = _sweep(options, shared)
+    name = plan.root.name
     storage = options.storage or f"sqlite:///{name}.db"
-    plan = _sweep(options, shared, options.runs / name)
     study = sweeping.open_study(name, storage, options.metric, plan.base, plan.space)
     try:
         sweeping.search(study, plan, options.trials, Narrator(stderr=True))
@@ -71,32 +71,33 @@ def sweep(arguments: Sequence[str]) -> None:
         raise Interrupted(GO_ON) from None
     if plan.space.keys() & {"epochs", "batch_size"}:  # trials share the average that `base` has
         shared = {"average": plan.base.optimization.average} | shared
-    _present(study, options, shared, storage)
+    _present(study, plan, options, shared, storage)
 
 
 def read_sweep(arguments: Sequence[str]) -> tuple[SweepOptions, dict[str, Any]]:
-    """The options, with the method that the flags choose, and the settings that all trials share."""
+    """The options, and the settings that all trials share."""
     options, settings, given = read_training(SweepOptions, arguments, "sweep")
-    method = given_method(given)
-    check_settings(settings, [method], Config())
-    return replace(options, method=method), settings
+    check_settings(settings, given_methods(given), Config())
+    return options, settings
 
 
-def _sweep(options: SweepOptions, shared: Mapping[str, Any], root: Path) -> "Sweep":
+def _sweep(options: SweepOptions, shared: Mapping[str, Any]) -> "Sweep":
     from ricnet.studies.sweep import Sweep, default_space, parse_space
 
-    asked = parse_space(options.space, options.method) if options.space else None
     shared = for_encoder(options.source, shared)
     wanted = storage(options.preset, shared) | {k: shared[k] for k in DATA_SETTINGS if k in shared}
     tokenizer = find_tokenizer(shared.get("encoder", ""))
     dataset = load_data(options.source, data_dir=options.data_dir, tokenizer=tokenizer, **wanted)
     config = configure(dataset, options.method, options.preset, pick_device(options.device), **shared)
-    base = replace(config, data=whole_path(options.source))
-    space = asked if asked is not None else default_space(base, shared)
-    return Sweep(dataset, base, space, options.metric, root, options.device)
+    base, method = replace(config, data=whole_path(options.source)), config.method.name
+    space = parse_space(options.space, method) if options.space else default_space(base, shared)
+    name = options.name or f"sweep-{short_name(whole_path(options.source))}-{method}"
+    return Sweep(dataset, base, space, options.metric, options.runs / name, options.device)
 
 
-def _present(study: "optuna.Study", options: SweepOptions, shared: Mapping[str, Any], storage: str) -> None:
+def _present(
+    study: "optuna.Study", plan: "Sweep", options: SweepOptions, shared: Mapping[str, Any], storage: str
+) -> None:
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
     if not done:
         raise RicnetError(f"no trial of {study.study_name} was finished; see the messages above.")
@@ -109,7 +110,7 @@ def _present(study: "optuna.Study", options: SweepOptions, shared: Mapping[str, 
     console = Console()
     console.print(table)
     flags = [part for name, value in {**shared, **best[0].params}.items() for part in _flag(name, value)]
-    again = ["ric", "train", options.source, "--method", options.method, "--preset", options.preset, *flags]
+    again = ["ric", "train", options.source, "--method", plan.base.method.name, "--preset", options.preset, *flags]
     where = options.runs / study.study_name / str(best[0].user_attrs.get("folder"))
     words = f"\nstudy    {storage}\nbest     {where}\nagain    {shlex.join(again)}"
     say(words.splitlines(), console)

@@ -30,7 +30,7 @@ from ricnet.report.tables import run_table
 from ricnet.terminal import Narrator, say
 from ricnet.training.api import Request, train_in_folder
 from ricnet.training.callbacks import Track
-from ricnet.training.recipes import TYPICAL, choose_method, preset
+from ricnet.training.recipes import TYPICAL, possible_methods, preset
 
 COUPLED = {
     *("credit", "head", "objective", "readout", "rollouts", "label_baseline", "reward_floor"),
@@ -85,8 +85,8 @@ class Train(Training):
     setting, `ric train --method supervised --help-all` those of another method."""
 
     method: str | None = None
-    """ric-on-policy (default), ric-closed-form (default with --exits), ric (Algorithm 1; default with --preset paper),
-    supervised (cross-entropy in one pass), anytime, act or pondernet."""
+    """ric-on-policy (default), ric-closed-form (default with --exits), ric (Algorithm 1; default for texts and with
+    --preset paper), supervised (cross-entropy in one pass), anytime, act or pondernet."""
     config: Path | None = None
     """Take all settings from another run (its folder or its config.json); flags override them."""
     out: Path | None = None
@@ -118,7 +118,7 @@ def train(arguments: Sequence[str]) -> None:
     start = None if options.config is None else _settings_of(options.config)
     if start is not None and given.keys() & {"method", "preset"}:
         raise RicnetError("--config brings its own method and preset; remove --method and --preset.")
-    check_settings(settings, [given_method(given) if start is None else start.method.name], start or Config())
+    check_settings(settings, given_methods(given) if start is None else [start.method.name], start or Config())
     request = Request(
         *(given.get("data"), settings, options.target, options.method, given.get("preset"), start),
         out=options.out,
@@ -153,17 +153,17 @@ def _present(folder: RunFolder) -> None:
 # Settings of a run as flags
 
 
-def given_method(given: Mapping[str, Any], method: str | None = None) -> str:
-    """The method that the flags choose; `method` is a system's own."""
+def given_methods(given: Mapping[str, Any], method: str | None = None) -> list[str]:
+    """The methods that the flags choose, of which the data may choose one; `method` is a system's own."""
     exits = given.get("exits", "none") != "none"
-    return choose_method(given.get("preset", "fast"), method or given.get("method"), exits)
+    return possible_methods(given.get("preset", "fast"), method or given.get("method"), exits)
 
 
 def read_training(
     kind: type,
     arguments: Sequence[str],
     command: str,
-    methods_of: Callable[[Mapping[str, Any]], Iterable[str]] = lambda given: [given_method(given)],
+    methods_of: Callable[[Mapping[str, Any]], Iterable[str]] = lambda given: given_methods(given)[:1],
 ) -> Typed:
     """Read the flags of a command that trains; --help shows the settings of the methods that the flags choose."""
     own = {flag.name: flag for flag in flags_of(kind, "run")}
