@@ -65,7 +65,7 @@ def test_nothing_is_written_through_a_link(stopped: RunFolder, tmp_path: Path, d
     main(["train", "--out", str(stopped.path), "--resume", "--track", "tensorboard"])
     assert contents(outside) == before
     assert stopped.finished
-    read_only = {stopped.config, stopped.encoder}
+    read_only = {stopped.config, stopped.encoder, stopped.rows}
     assert not [path.name for path in stopped.path.iterdir() if path.is_symlink() and path not in read_only]
     assert list(stopped.curves.iterdir())
 
