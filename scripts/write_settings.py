@@ -105,7 +105,8 @@ def algorithms(configs: Mapping[str, tuple[Config, Config]]) -> str:
         lines.append(f"| `--{name.replace('_', '-')}` | {' | '.join(fast)} | {paper} | {text} |")
     about = (
         "`--method ric` is Algorithm 1 (default for texts and of `--preset paper`), `ric-on-policy` the default for "
-        "images and tables, `ric-closed-form` with `--exits` ([three algorithms](concepts.md#three-algorithms)). A dash: no such setting."
+        "images and tables, `ric-closed-form` with `--exits` ([three algorithms](concepts.md#three-algorithms)). "
+        "A dash: no such setting."
     )
     return f"## RIC\n\n{about}\n\n" + "\n".join(lines)
 
