@@ -105,6 +105,10 @@ class Facts:
         return self.classes > MOST_JOINT
 
     @property
+    def many_classes_of_a_table(self) -> bool:
+        return self.is_table and self.classes > MOST_JOINT_OF_A_TABLE and not self.exits
+
+    @property
     def reads_words(self) -> bool:
         """Whether the recipe of texts applies: the encoder reads token ids and is trained."""
         return self.text and not self.frozen
@@ -360,10 +364,11 @@ METHOD_SETTINGS: tuple[Row, ...] = (
     (OnPolicy, "many classes", lambda f: f.many_classes, MANY, wide),
     (OnPolicy, "few rows, exits", lambda f: f.few and f.exits, FEW, narrow),
     (OnPolicy, "few photographs", lambda f: f.few_photographs, MANY, wide),
-    (OnPolicy, "table, > 5 classes", lambda f: f.is_table and f.classes > MOST_JOINT_OF_A_TABLE, MANY, wide),
+    (OnPolicy, "table, > 5 classes", lambda f: f.many_classes_of_a_table, MANY, wide),
     (OnPolicy, "few rows", lambda f: f.few, FEW, narrow),
     (OnPolicy, "many rows", lambda f: True, MANY, wide),
     (RIC, "many classes", lambda f: f.many_classes, MANY | SHORT_ROUNDS, wide),
+    (RIC, "table, > 5 classes", lambda f: f.many_classes_of_a_table, MANY | SHORT_ROUNDS, wide),
     (RIC, "few rows", lambda f: f.few, FEW | SHORT_ROUNDS, narrow),
     (RIC, "many rows", lambda f: True, MANY | SHORT_ROUNDS | {"credit": "joint"}, narrow),
     (Anytime, "exits", lambda f: f.exits, {"step_weight": "uniform", "value_coef": 0.5}, None),
