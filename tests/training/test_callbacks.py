@@ -31,6 +31,7 @@ from refusals import refusal
 from ricnet.data import Dataset
 from ricnet.errors import Interrupted, RicnetError
 from ricnet.evaluation.evaluate import observe
+from ricnet.io import read_json
 from ricnet.methods import METHODS, Supervised
 from ricnet.models.run import RunFolder
 from ricnet.training import callbacks
@@ -302,6 +303,41 @@ def test_measured_are_every_nth_epoch_and_the_last(dataset: Dataset, tmp_path: P
     assert measured == [2, 4, 5]
     trained(dataset, tmp_path / "none", epochs=1)
     assert "test" not in read_lines(tmp_path / "none")[0]
+
+
+def test_validation_every_nth_epoch_changes_no_weights(
+    dataset: Dataset, tmp_path: Path, stop_after: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines are averages over the epochs since the last one; a run stopped between two validations goes on alike."""
+    how = {"epochs": 5, "patience": None, "select": "last", "batch_size": 16}
+    whole, sparse = configured(dataset, **how), configured(dataset, validate_every=2, **how)
+    run(whole, dataset, RunFolder(tmp_path / "each"), CPU)
+    run(sparse, dataset, RunFolder(tmp_path / "some"), CPU)
+    assert_same_weights(tmp_path / "some", tmp_path / "each")
+    each, some = (read_lines(tmp_path / name) for name in ("each", "some"))
+    assert [line["epoch"] for line in some] == [2, 4, 5]
+    assert some[0]["val"] == each[1]["val"]
+    assert some[1]["train"]["value_loss"] == pytest.approx(np.mean([e["train"]["value_loss"] for e in each[2:4]]), 1e-5)
+    assert some[2]["train"] == each[4]["train"]
+    assert some[0]["measured_rows"] == sum(line["measured_rows"] for line in each[:2])
+    per_epoch = each[0]["update"]
+    stop_after(3 * per_epoch + 1)
+    with refusal("--resume", kind=Interrupted):
+        run(sparse, dataset, RunFolder(tmp_path / "stopped"), CPU)
+    monkeypatch.undo()
+    run(sparse, dataset, RunFolder(tmp_path / "stopped"), CPU, resume=True)
+    assert_same_weights(tmp_path / "stopped", tmp_path / "each")
+    again = read_lines(tmp_path / "stopped")
+    assert [(line["epoch"], line["train"], line["val"]) for line in again] == [
+        (line["epoch"], line["train"], line["val"]) for line in some
+    ]
+
+
+def test_only_validated_epochs_are_selected(dataset: Dataset, tmp_path: Path) -> None:
+    trained(dataset, tmp_path / "run", validate_every=4, epochs=6, patience=1, select="accuracy")
+    epochs = {line["epoch"] for line in read_lines(tmp_path / "run")}
+    assert epochs <= {4, 6}
+    assert read_json(tmp_path / "run" / "evaluation.json")["selected_epoch"] in epochs
 
 
 def test_the_epoch_that_uses_up_patience_is_measured(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,7 +616,8 @@ def test_the_epoch_is_chosen_by_weighted_rows(dataset: Dataset, tmp_path: Path) 
     learner.update = learner.updates_per_epoch
     for callback in learner.callbacks:
         callback.on_train_begin(learner)
-    learner._finish_epoch()
+    learner.summed = learner.updates_per_epoch
+    learner._validate()
     for callback in learner.callbacks:
         callback.on_train_end(learner)
     shares = np.arange(1, 31) / 465

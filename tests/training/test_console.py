@@ -191,7 +191,18 @@ IMPATIENT = replace(of_epochs(30), optimization=replace(of_epochs(30).optimizati
 def said(config: Config, dataset: Dataset, nll: list[float] | None = None, **parts: Any) -> list[str]:
     evaluation = {"train": GOOD, "val": GOOD, "test": GOOD} | parts
     course = [0.5] * config.optimization.epochs if nll is None else nll
-    return [in_flags(sentence) for sentence in advice(evaluation, course, config, dataset)]
+    by_epoch = dict(enumerate(course, 1))
+    return [in_flags(sentence) for sentence in advice(evaluation, by_epoch, config, dataset)]
+
+
+def test_epochs_between_validations_count_as_epochs(dataset: Dataset) -> None:
+    evaluation = {"train": GOOD, "val": GOOD, "test": GOOD}
+    falling = {3: 1.0, 6: 0.5, 9: 0.3, 10: 0.2}
+    config = replace(of_epochs(10), optimization=replace(of_epochs(10).optimization, validate_every=3))
+    [hint] = advice(evaluation, falling, config, dataset)
+    assert "still falling in the last 3 epochs (0.300 to 0.200)" in hint
+    impatient = replace(config, optimization=replace(config.optimization, patience=4))
+    assert "Ended after 6 of 10 epochs" in advice(evaluation, {3: 0.4, 6: 0.5}, impatient, dataset)[-1]
 
 
 @pytest.mark.parametrize(
@@ -284,6 +295,6 @@ def test_few_images_and_few_texts_are_not_called_rows(dataset: Dataset) -> None:
     images = replace(dataset.train, inputs=torch.zeros(96, 3, 128, 128, dtype=torch.uint8))
     tokens = replace(dataset.train, inputs=dataset.train.inputs.int())
     for train, unit in ((images, "images"), (tokens, "texts")):
-        [hint] = hints(few, [0.5] * 10, LONG, replace(dataset, train=train))
+        [hint] = hints(few, dict.fromkeys(range(1, 11), 0.5), LONG, replace(dataset, train=train))
         assert f"14 validation {unit}" in hint
         assert f"9 test {unit}" in hint

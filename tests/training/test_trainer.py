@@ -360,7 +360,7 @@ def test_the_state_has_the_entries_that_older_versions_wrote(dataset: Dataset) -
     saved = RunFolder(OLD).read_state()
     learner = trainer(dataset, average=0.9)
     learner._step()
-    assert learner.state_dict().keys() == saved.keys()
+    assert learner.state_dict().keys() - saved.keys() == {"summed"}
 
 
 @pytest.mark.parametrize(

@@ -96,12 +96,15 @@ class Optimization:
     augmented_copies: int = 0
     """With --freeze, the number of augmented copies of each training image that are added to the training data; each is
     encoded once. Raise it against over-fitting."""
+    validate_every: int = 1
+    """Epochs between validations, each of which writes a line of metrics.jsonl; only these epochs can be selected. The
+    last epoch is always validated. Raise it if validation takes longer than the epochs between, as with few rows."""
     measure_all: bool = False
-    """After each epoch also evaluate the test data and as many training rows, for curves; they do not select the
+    """After each validation also evaluate the test data and as many training rows, for curves; they do not select the
     epoch."""
     measure_every: int = 1
-    """Epochs between evaluations of --measure-all; the last epoch is always evaluated. Raise it if they take much of
-    the time."""
+    """Epochs between evaluations of --measure-all, which follow a validation; the last epoch is always evaluated. Raise
+    it if they take much of the time."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """Precision of the encoder; auto is bf16 on a GPU that supports it, else float32. The refiner uses float32."""
     cuda_graph: bool = True
@@ -112,8 +115,9 @@ class Optimization:
 
     def __post_init__(self) -> None:
         require_finite(self)
-        for name, least in {"epochs": 1, "batch_size": 2, "accumulate": 1, "measure_every": 1}.items():
-            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
+        for name in ("epochs", "accumulate", "validate_every", "measure_every"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("lr", "encoder_lr"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         for name in ("weight_decay", "warmup_epochs", "cutout", "mixup", "augmented_copies"):

@@ -332,14 +332,12 @@ class RunFolder:
 
     def metrics_lines(self) -> Iterator[dict[str, Any]]:
         """The epochs so far, without damaged lines."""
-        for text in self.metrics.read_bytes().splitlines() if self.metrics.is_file() else ():
-            with suppress(ValueError):
-                if isinstance(line := json.loads(text), dict) and is_count(line.get("epoch")):
-                    yield line
+        texts = self.metrics.read_bytes().splitlines() if self.metrics.is_file() else ()
+        yield from filter(None, map(_parsed, texts))
 
-    def validation_nll(self) -> list[float]:
-        """The validation NLL of each epoch."""
-        return [line["val"]["nll"] for line in self.metrics_lines()]
+    def validation_nll(self) -> dict[int, float]:
+        """The validation NLL of each validated epoch."""
+        return {line["epoch"]: line["val"]["nll"] for line in self.metrics_lines()}
 
     def keep_metrics_until(self, epoch: int) -> None:
         """Drop the lines after the checkpoint that a run resumes from; the last may be cut short."""
@@ -347,8 +345,17 @@ class RunFolder:
             with writing(self.metrics):
                 self.metrics.unlink(missing_ok=True)  # a broken link
             return
-        lines = self.metrics.read_bytes().splitlines(keepends=True)[:epoch]
+        texts = self.metrics.read_bytes().splitlines(keepends=True)
+        lines = [text for text in texts if (line := _parsed(text)) and line["epoch"] <= epoch]
         write_atomically(self.metrics, lambda draft: draft.write_bytes(b"".join(lines)))
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """A line of metrics.jsonl; None if it is damaged."""
+    with suppress(ValueError):
+        if isinstance(line := json.loads(text), dict) and is_count(line.get("epoch")):
+            return line
+    return None
 
 
 # Files

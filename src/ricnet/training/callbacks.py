@@ -47,7 +47,7 @@ class Callback:
         """After each update; `trainer.update` counts them. Reading a tensor here waits for the GPU."""
 
     def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
-        """After each epoch, with its line of metrics.jsonl."""
+        """After each validation, by default of each epoch, with its line of metrics.jsonl."""
 
     def on_train_end(self, trainer: "Trainer") -> None:
         """After the last update, with the selected weights in `trainer.model`, and after an interruption or an error.
@@ -150,12 +150,12 @@ class Finite(Callback):
     """Ends training when metrics or weights become infinite or NaN, before they are evaluated or saved."""
 
     def on_update_end(self, trainer: "Trainer") -> None:
-        if trainer.epoch_ends:
+        if trainer.validates:
             self.check(trainer)
 
     def check(self, trainer: "Trainer") -> None:
         """Check all weights: metrics are computed before an update, so those of the last update do not show its effect,
-        and validation does not use every head. This waits for the device, so it is done once per epoch."""
+        and validation does not use every head. This waits for the device, so it is done before each validation."""
         refuse_nonfinite(trainer, {name: float(total) for name, total in trainer.sums.items()})
         if not torch.stack([tensor.isfinite().all() for tensor in learned(trainer.model)]).all():
             diverged(trainer, "the weights became infinite or NaN")

@@ -222,23 +222,24 @@ ANEW = f"(with {setting('overwrite', True)}, or another {setting('out')})"
 Evaluation = Mapping[str, Any]
 
 
-def advice(evaluation: Evaluation, val_nll: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
+def advice(evaluation: Evaluation, val_nll: Mapping[int, float], config: Config, dataset: Dataset) -> list[str]:
     """Lines for the terminal, hints first: only the first lines may be shown. `val_nll` is the validation NLL of each
-    epoch."""
+    validated epoch."""
     notes = [*ended_early(val_nll, config), *filter(None, [evaluation.get("baselines_note")])]
     found = hints(evaluation, val_nll, config, dataset)
     return [*(f"hint: {hint}" for hint in found), *(f"note: {note}" for note in notes)]
 
 
-def ended_early(val_nll: Sequence[float], config: Config) -> list[str]:
+def ended_early(val_nll: Mapping[int, float], config: Config) -> list[str]:
     epochs, patience = config.optimization.epochs, config.optimization.patience
-    if patience is None or len(val_nll) >= epochs:
+    done = max(val_nll, default=0)
+    if patience is None or done >= epochs:
         return []
     why = f"the last {patience} were no better ({setting('patience')})"
-    return [f"Ended after {len(val_nll)} of {epochs} epochs: {why}."]
+    return [f"Ended after {done} of {epochs} epochs: {why}."]
 
 
-def hints(evaluation: Evaluation, val_nll: Sequence[float], config: Config, dataset: Dataset) -> list[str]:
+def hints(evaluation: Evaluation, val_nll: Mapping[int, float], config: Config, dataset: Dataset) -> list[str]:
     if not _held_out(evaluation, config):
         return []
     found = []
@@ -272,15 +273,17 @@ def _nothing_learned(evaluation: Evaluation, config: Config, dataset: Dataset) -
     )
 
 
-def _too_short(val_nll: Sequence[float], config: Config) -> str | None:
+def _too_short(val_nll: Mapping[int, float], config: Config) -> str | None:
     """Hint if validation NLL was still falling at the end; none if patience ended the run."""
-    epochs, part = config.optimization.epochs, max(1, len(val_nll) // 10)
-    if len(val_nll) < max(2, epochs) or config.final_fit:
+    epochs, values = config.optimization.epochs, [*val_nll.values()]
+    part = max(1, len(values) // 10)
+    if len(values) < 2 or max(val_nll) < epochs or config.final_fit:
         return None
-    before, after = (sum(val_nll[-end * part :][:part]) / part for end in (2, 1))
+    before, after = (sum(values[-end * part :][:part]) / part for end in (2, 1))
     if after > (1 - STILL_FALLING) * before:
         return None
-    last = f"the last {part} epochs" if part > 1 else "the last epoch"
+    every = part * config.optimization.validate_every
+    last = f"the last {every} epochs" if every > 1 else "the last epoch"
     return (
         f"validation NLL was still falling in {last} ({before:.3f} to {after:.3f}); "
         f"train longer, for instance with {setting('epochs', 2 * epochs)} {ANEW}."

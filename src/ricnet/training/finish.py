@@ -160,7 +160,7 @@ def _baselines_and_hints(
     baselines, note = dict[str, Any](), None
     if config.baselines and "test" in outcomes:
         baselines, note = fit_baselines(dataset, outcomes["test"].log_beliefs, config.class_weight == "balanced")
-    val_nll = [] if folder is None else folder.validation_nll()
+    val_nll = {} if folder is None else folder.validation_nll()
     found = hints({**entry, "baselines": baselines}, val_nll, config, as_given(dataset))
     return {
         "baselines": baselines,

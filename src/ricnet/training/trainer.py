@@ -88,8 +88,10 @@ class Trainer:
         """A callback sets it to end training after the present epoch."""
         self.seconds = self.epoch_seconds = self.clock = 0.0
         self.sums: dict[str, Tensor] = {}
+        self.summed = 0
+        """Updates since the last validation, whose metrics are in `sums`."""
         self.outcome: Outcome
-        """Beliefs and labels of the validation data after the last epoch."""
+        """Beliefs and labels of the last validation."""
         self._prepare(encoder)
         self.built_in, self.own_callbacks = self._built_in(faster), callbacks
         self.callbacks = [*self.built_in, *callbacks]
@@ -160,13 +162,13 @@ class Trainer:
             saved = self.clock = time.monotonic()
             while not self.over:
                 self._step()
-                if self.epoch_ends and self.device.type == "cuda":
+                if self.validates and self.device.type == "cuda":
                     torch.cuda.synchronize(self.device)
                 self.epoch_seconds += self._lap()
                 for callback in self.callbacks:
                     callback.on_update_end(self)
-                if self.epoch_ends:
-                    self._finish_epoch()
+                if self.validates:
+                    self._validate()
                 self._lap()
                 stop_requested = self.processes.any(request.received)
                 if stop_requested or time.monotonic() - saved >= self.checkpoint_seconds:
@@ -182,14 +184,15 @@ class Trainer:
         return self.update // self.updates_per_epoch
 
     @property
-    def epoch_ends(self) -> bool:
-        """Whether the last update completed an epoch."""
-        return self.update % self.updates_per_epoch == 0
+    def validates(self) -> bool:
+        """Whether the last update completed an epoch that is validated."""
+        due = self.epoch % self.settings.validate_every == 0 or self.update >= self.total_updates
+        return due and self.update % self.updates_per_epoch == 0
 
     @property
     def over(self) -> bool:
         """All updates are made, or a callback has set `stop` and an epoch has been validated."""
-        return self.update >= self.total_updates or (self.stop and self.epoch_ends and bool(self.best))
+        return self.update >= self.total_updates or (self.stop and self.validates and bool(self.best))
 
     @property
     def best(self) -> State:
@@ -211,6 +214,7 @@ class Trainer:
         with drawing_from(self.generator):
             self.learn(rows)
         self.update += 1
+        self.summed += 1
 
     def _next_rows(self) -> Int64[Tensor, "batch"]:
         return self.batches.rows(self.update)
@@ -245,8 +249,9 @@ class Trainer:
         for total in self.sums.values():
             total.zero_()
 
-    def _finish_epoch(self) -> None:
-        """Validate, then call the callbacks with the metrics of the epoch."""
+    def _validate(self) -> None:
+        """Validate, then call the callbacks with the metrics of the epochs since the last validation."""
+        epochs = self.summed / self.updates_per_epoch
         with drawing_from(self.generator):
             self.outcome = observe(self.method, self.average, self.dataset.val, processes=self.processes)
         line = {
@@ -254,13 +259,13 @@ class Trainer:
             "update": self.update,
             "seconds": round(self.seconds, 3),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
-            "images_per_second": round(self.updates_per_epoch * self.batch_size / max(self.epoch_seconds, 1e-9), 1),
-            "measured_rows": self.measured * self.batch_size,
-            "train": {name: float(total) / self.updates_per_epoch for name, total in self.sums.items()},
+            "images_per_second": round(self.summed * self.batch_size / max(self.epoch_seconds, 1e-9), 1),
+            "measured_rows": round(epochs * self.measured * self.batch_size),
+            "train": {name: float(total) / self.summed for name, total in self.sums.items()},
             "val": self.processes.broadcast(lambda: summarize(self.outcome)),
         }
         self._clear_sums()
-        self.epoch_seconds = 0.0
+        self.epoch_seconds, self.summed = 0.0, 0
         for callback in self.callbacks:
             callback.on_epoch_end(self, line)
         self.stop = self.processes.any(self.stop)
@@ -294,6 +299,7 @@ class Trainer:
             "update": self.update,
             "seconds": self.seconds,
             "epoch_seconds": self.epoch_seconds,
+            "summed": self.summed,
             "model": self.model.state_dict(),
             "snapshot": self.snapshot.state_dict() if self.period else {},
             "optimizer": self.optimizer.state_dict(),
@@ -308,6 +314,7 @@ class Trainer:
     def load_state_dict(self, state: State) -> None:
         """Restore a saved state, except that of the user's callbacks."""
         self.update, self.seconds, self.epoch_seconds = state["update"], state["seconds"], state["epoch_seconds"]
+        self.summed = state.get("summed", self.update % self.updates_per_epoch)  # earlier states lack it
         self.model.load_state_dict(state["model"])
         if self.period:
             self.snapshot.load_state_dict(state["snapshot"])
@@ -487,12 +494,12 @@ def impossible(trainer: Trainer, state: State) -> str | None:
     moments = [(sizes[i], m) for i, entries in state["optimizer"]["state"].items() for m in entries.values()]
     if any(moment.numel() > 1 and moment.shape != size for size, moment in moments):
         return "an optimizer of another network"
-    times = state["seconds"], state["epoch_seconds"], state["collapsed"]
+    times = state["seconds"], state["epoch_seconds"], state["collapsed"], state.get("summed", 0)
     if not all(is_number(time) and time >= 0 for time in times):
         return f"times or counts {str(times)[:60]}"
     best, epochs = state["best"], update // trainer.updates_per_epoch
     if not best:
-        return "no best epoch" if epochs else None
+        return "no best epoch" if epochs >= trainer.settings.validate_every else None
     for epoch in (best["epoch"], best["best_epoch"]):
         if type(epoch) is not int or not 1 <= epoch <= epochs:
             return f"best epoch {str(epoch)[:20]} after {epochs} epochs"
