@@ -33,10 +33,10 @@ class Operation(IntEnum):
 
 
 def change(images: Images, operations: Int64[Tensor, "n"], strengths: Float[Tensor, "n"]) -> Images:
-    """Apply to each image its operation. Strengths lie in [−1, 1]; posterising and solarising read their size only.
+    """Apply to each image its operation. Strengths lie in [−1, 1]; posterising and solarising use the absolute value.
 
-    Every operation is computed for all images, and those that an image does not have leave it as it is: nothing waits
-    for the device, so that an update can be recorded as a CUDA graph.
+    Every operation is computed for all images and masked for images with another one: nothing waits for the device, so
+    that an update can be recorded as a CUDA graph.
     """
     chosen, strength = operations[:, None, None, None], strengths[:, None, None, None]
     pixels = _distorted(images.float(), operations, strengths).round()
@@ -54,7 +54,9 @@ def _distorted(pixels: Pixels, operations: Int64[Tensor, "n"], strengths: Float[
     angle = torch.deg2rad(of(Operation.ROTATE, MOST_DEGREES))
     cosine, sine = angle.cos(), angle.sin()
     right, down, nothing = of(Operation.SHEAR_X, MOST_SHEAR), of(Operation.SHEAR_Y, MOST_SHEAR), torch.zeros_like(angle)
-    matrix = torch.stack([cosine, right - sine, nothing, down + sine, cosine, nothing], 1).view(-1, 2, 3)
+    shape = pixels.shape[-2] / pixels.shape[-1]  # the grid reaches from −1 to 1 along both sides
+    rows = [cosine, shape * (right - sine), nothing, (down + sine) / shape, cosine, nothing]
+    matrix = torch.stack(rows, 1).view(-1, 2, 3)
     grid = F.affine_grid(matrix, list(pixels.shape), align_corners=False)
     moved = GREY + F.grid_sample(pixels - GREY, grid, align_corners=False)
     still = ((angle == 0) & (right == 0) & (down == 0))[:, None, None, None]
@@ -84,7 +86,7 @@ def _posterized(pixels: Pixels, chosen: Int64[Tensor, "n 1 1 1"], strength: PerI
 
 def _solarized(pixels: Pixels, chosen: Int64[Tensor, "n 1 1 1"], strength: PerImage) -> Pixels:
     """Invert the bright pixels: none at strength 0, all at 1."""
-    bright = pixels > 256 * (1 - strength.abs())
+    bright = pixels >= 256 * (1 - strength.abs())
     return torch.where((chosen == Operation.SOLARIZE) & bright, 255 - pixels, pixels)
 
 
