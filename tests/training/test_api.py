@@ -187,6 +187,17 @@ def test_resume_finds_the_run_of_another_algorithm_of_ric(
     assert ricnet.train(dataset, resume=True, method="ric").folder == Path("runs/blobs-ric-seed0")
 
 
+@pytest.mark.parametrize("given", [{"preset": "fast"}, {"start": Config()}])
+def test_out_names_the_run_that_is_resumed(dataset: Dataset, tmp_path: Path, given: dict[str, Any]) -> None:
+    """Whatever its method."""
+    request = api.Request(dataset, {}, out=tmp_path / "run", **given)
+    assert request.resumable() is None
+    ricnet.train(dataset, out=tmp_path / "run", **SHORT)
+    found = request.resumable()
+    assert found is not None
+    assert found.path == tmp_path / "run"
+
+
 def test_numbers_of_numpy_are_numbers(dataset: Dataset) -> None:
     config = configure(dataset, "supervised", "fast", epochs=np.int64(3), lr=np.float32(0.5), seed=np.int32(1))
     assert (config.optimization.epochs, config.optimization.lr, config.seed) == (3, 0.5, 1)

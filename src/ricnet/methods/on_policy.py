@@ -1,4 +1,4 @@
-"""RIC on-policy: Algorithm 1 with a snapshot after every update; the default of `ric train`. Not in the paper.
+"""RIC on-policy: Algorithm 1 with a snapshot after every update; the default for images and tables. Not in the paper.
 
 The ratio ρ is always 1, so SPO and PPO both have the plain policy gradient. The encoder runs once per update instead of
 twice, and on a CPU the roll-out carries the gradient, so that it is not replayed.

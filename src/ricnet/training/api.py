@@ -92,8 +92,8 @@ def train(
 
     `data` is a name or a path as for `ric train` (default digits), a data frame, or a Dataset; `target` the column of a
     table that holds the classes; `test` a table or data frame of test rows, by default taken from the data. `preset` is
-    fast by default, and `method` then ric-on-policy, for texts ric, with exits ric-closed-form; with the preset paper
-    ric. `encoder` is a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot
+    fast by default. The default `method` is ric-on-policy; ric for texts and with preset="paper"; ric-closed-form with
+    exits. `encoder` is a name or any module from a batch of inputs to a batch of vectors (without dropout: the snapshot
     and the network must see the same). The run is written to `out`, by default runs/DATA-METHOD-seedN. With `resume` an
     interrupted run continues with its own settings, or a new one starts; with more `epochs` and a constant schedule a
     finished run is extended. `track="tensorboard"` writes curves; `callbacks` are called during training (see
@@ -154,8 +154,8 @@ def train_in_folder(
 
 
 def _settle(request: "Request", processes: Processes) -> tuple["Request", RunFolder | None]:
-    """For a resumed run, the request with its stored settings, and its folder; else the request with the settings of
-    its encoder, and None."""
+    """The request, completed, and the folder of the run that is resumed, if any. A resumed run brings its stored
+    settings, a new one those of its encoder."""
     if isinstance(named := request.changes.get("encoder"), str):
         request = replace(request, changes={**request.changes, "encoder": whole_name(named)})
     folder = processes.broadcast(request.resumable) if request.resume else None
@@ -419,9 +419,12 @@ class Request:
 
     def resumable(self) -> RunFolder | None:
         """The begun run of this request, if there is one. Without a method it may be of any of RIC's algorithms, since
-        the data, which chooses the default, has not been read. Of several it is the one of its own data's default."""
+        the data, which chooses the default, has not been read. If several exist, it is the one whose method is the
+        default for its data."""
         preset = self.preset or "fast"
-        if self.start is not None:
+        if self.out is not None:
+            begun = [RunFolder(self.out)] if RunFolder(self.out).begun else []
+        elif self.start is not None:
             begun = self._begun([self.start.method.name])
         elif self.method is not None:
             begun = self._begun([choose_method(preset, self.method)])
@@ -440,8 +443,7 @@ class Request:
         return begun[0] if begun else None
 
     def _begun(self, methods: Sequence[str]) -> list[RunFolder]:
-        folders = {folder.path: folder for folder in map(self.folder, methods)}
-        return [folder for folder in folders.values() if folder.begun]
+        return [folder for folder in map(self.folder, methods) if folder.begun]
 
     @property
     def encoder(self) -> str:

@@ -69,7 +69,7 @@ def sweep(arguments: Sequence[str]) -> None:
         sweeping.search(study, plan, options.trials, Narrator(stderr=True))
     except Interrupted:
         raise Interrupted(GO_ON) from None
-    if plan.space.keys() & {"epochs", "batch_size"}:  # trials share the average that `base` has
+    if plan.space.keys() & {"epochs", "batch_size"}:  # all trials use the weight average of `base`
         shared = {"average": plan.base.optimization.average} | shared
     _present(study, plan, options, shared, storage)
 

@@ -154,7 +154,7 @@ def _present(folder: RunFolder) -> None:
 
 
 def given_methods(given: Mapping[str, Any], method: str | None = None) -> list[str]:
-    """The methods that the flags choose, of which the data may choose one; `method` is a system's own."""
+    """Methods that these flags allow; the data decides between them. `method` is that of a compared system."""
     exits = given.get("exits", "none") != "none"
     return possible_methods(given.get("preset", "fast"), method or given.get("method"), exits)
 
