@@ -54,7 +54,7 @@ KINDS = {
     "exits": ("digits, exits stage",),
     "few photographs": ("photographs, 5 × 60",),
     "texts": ("mr", "trec", "docstrings"),
-    "features of a frozen encoder": ("mr, frozen hf:minilm", "trec, frozen hf:minilm", "docstrings, frozen hf:minilm"),
+    "texts, frozen encoder": ("mr, frozen hf:minilm", "trec, frozen hf:minilm", "docstrings, frozen hf:minilm"),
 }
 
 Run = dict[str, float]

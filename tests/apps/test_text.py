@@ -205,7 +205,7 @@ def save_text_checkpoint(folder: Path) -> Path:
 def test_a_checkpoint_brings_its_tokenizer_which_is_then_part_of_the_model(reviews: Path, tmp_path: Path) -> None:
     folder = save_text_checkpoint(tmp_path / "bert")
     how = {"target": "label", "text": "review", "device": "cpu", "epochs": 20, "lr": 0.03, "batch_size": 8}
-    model = ricnet.train(reviews, encoder=f"hf:{folder}", out=tmp_path / "run", **how)
+    model = ricnet.train(reviews, encoder=f"hf:{folder}", out=tmp_path / "run", method="ric-on-policy", **how)
     assert model.text is not None
     assert model.text.rows(["so warm film", "x"]).tolist() == [[13, 2, 12, 1, 1], [0, 1, 1, 1, 1]]
     assert model.config.network.freeze

@@ -211,7 +211,7 @@ def test_epochs_between_validations_count_as_epochs(dataset: Dataset) -> None:
         (of_epochs(4), [1.0, 0.5, 0.3, 0.299], {}, None),
         (of_epochs(1), [1.0], {}, None),
         (of_epochs(20), COURSE, {}, ("2 epochs", FALLING, "--epochs 40", "--overwrite", "--out")),
-        (IMPATIENT, COURSE, {}, ("note", "20 of 30 epochs", "the last 5 were", "--patience")),
+        (IMPATIENT, COURSE, {}, ("note", "20 of 30 epochs", "no improvement in the last 5 epochs", "--patience")),
         (LONG, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%", "--calibration temperature", "--select nll")),
         (FITTED, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%", "--select nll")),
         (BY_NLL, None, {"val": BOLD, "test": BOLD}, ("64.0%", "97.0%).")),

@@ -185,7 +185,7 @@ def _default_method(folder: RunFolder) -> str:
     """The default method for the data and the preset of a run."""
     stored, text = _stored(folder), _stored_texts(folder) is not None
     network = stored.network
-    facts = replace(TYPICAL, text=text, encoder=network.encoder, exits=network.exits != "none")
+    facts = replace(TYPICAL, text=text, encoder=network.encoder, freeze=network.freeze, exits=network.exits != "none")
     return choose_method(stored.preset, None, facts)
 
 

@@ -32,8 +32,7 @@ TERMINAL = 80
 
 
 def limited(lines: Sequence[str], most: int, where: str) -> list[str]:
-    """The first lines that fit into `most` lines of a terminal, with a last one that counts the others; at least the
-    first."""
+    """Shorten to `most` terminal lines, the last of which counts the rest. The first entry is always shown."""
     heights = [len(wrapped(in_flags(line), TERMINAL)) for line in lines]
     ends = range(1, len(lines) + 1)
     shown = max((n for n in ends if n == 1 or sum(heights[:n]) + (n < len(lines)) <= most), default=0)
@@ -67,7 +66,7 @@ def augmentation_note(config: Config, dataset: Dataset) -> list[str]:
         f"recolours them; {setting('augment', False)} turns that off."
     )
     if dataset.oversize > 1:
-        note += f" Answers are read from their centre; {setting('oversize', 1)} reads all of them."
+        note += f" Predictions use the centre of a photograph; {setting('oversize', 1)} uses all of it."
     return [note]
 
 
@@ -235,7 +234,7 @@ def ended_early(val_nll: Mapping[int, float], config: Config) -> list[str]:
     done = max(val_nll, default=0)
     if patience is None or done >= epochs:
         return []
-    why = f"the last {patience} were no better ({setting('patience')})"
+    why = f"no improvement in the last {patience} epochs ({setting('patience')})"
     return [f"Ended after {done} of {epochs} epochs: {why}."]
 
 

@@ -37,8 +37,7 @@ encoder, whose batches are small beside any memory."""
 
 @dataclass(frozen=True)
 class Encoder:
-    """The encoder of a run, found or built once, before the settings are final: batch size and horizon depend on it,
-    and it depends on neither."""
+    """The encoder of a run, found or built once, before batch size and horizon, which depend on it."""
 
     module: nn.Module
     pretrained: bool = False
@@ -182,7 +181,7 @@ def isolated_rng(config: Config, device: torch.device, encoder: Encoder | None) 
     """Restore the caller's random state, current device and choice of kernels; turn out-of-memory into a RicnetError.
 
     A run with its own generator does not touch torch's. One that draws globally seeds the global generator while it
-    runs; other threads that draw from it at the same time change the run's numbers, and the run theirs."""
+    runs; other threads that draw at the same time share it, so that neither is reproducible."""
     on_gpu = device.type == "cuda"
     shared = draws_globally(config, encoder, device)
     forked = torch.random.fork_rng([device] if on_gpu else []) if shared else nullcontext()

@@ -159,8 +159,8 @@ def make_optimizer(model: nn.Module, settings: Optimization, device: torch.devic
 
 
 def _groups(model: nn.Module, settings: Optimization) -> list[dict[str, Any]]:
-    """Parameter groups: new and pretrained parameters have different learning rates, vectors no weight decay except in
-    Adam and SGD."""
+    """Parameter groups: new and pretrained parameters have different learning rates. Vectors get no weight decay,
+    except with Adam and SGD."""
     pretrained = [m.features for m in model.modules() if isinstance(m, Backbone) and m.features is not None]
     trained = {parameter for module in pretrained for parameter in module.parameters()}
     new = [p for p in model.parameters() if p not in trained]

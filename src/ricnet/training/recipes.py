@@ -122,7 +122,7 @@ class Facts:
 TYPICAL = Facts(rows=50_000, classes=10, side=32)
 """Used for help texts, which are printed before any data is read."""
 KINDS = (TYPICAL, replace(TYPICAL, side=0, text=True))
-"""Facts that lead to each default method."""
+"""Examples of data; between them they reach every default method without exits."""
 
 
 # A configuration
@@ -218,10 +218,11 @@ def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def storage(preset_name: str, changes: Mapping[str, Any]) -> dict[str, float | None]:
-    """How photographs are stored if the user does not say so: with `fast` larger than the network reads them, so that
-    random crops are cut out of more pixels (docs/questions/recipes.md). Without such crops they are read whole, and
-    by pretrained and frozen encoders."""
-    cropped = preset_name != "paper" and changes.get("augment", True) and not changes.get("freeze")
+    """The default size of stored photographs: with `fast` larger than the network reads them, for sharper random crops
+    (docs/questions/recipes.md). As large as it reads them with `paper`, without augmentation or smaller crops, and for
+    pretrained and frozen encoders."""
+    cropped = preset_name != "paper" and changes.get("augment", True) and changes.get("crop_area") != 1
+    cropped = cropped and not changes.get("freeze")
     whole = not cropped or is_pretrained(str(changes.get("encoder", "")))
     return {} if whole or "oversize" in changes else {"oversize": None}
 
@@ -244,14 +245,14 @@ def preset(name: str, method: str | None, facts: Facts, given: Mapping[str, Any]
 DEFAULT_METHODS: tuple[tuple[str, Callable[[Facts], bool], type[RIC]], ...] = (
     # Data, condition, algorithm of `fast`. Evidence: docs/questions/algorithm.md.
     ("exits", lambda f: f.exits, ClosedForm),
-    ("texts", lambda f: f.text and not f.pretrained, RIC),
+    ("texts", lambda f: f.text and (f.frozen or not f.pretrained), RIC),
     ("other data", lambda f: True, OnPolicy),
 )
 
 
 def choose_method(preset_name: str, method: str | None, facts: Facts = TYPICAL) -> str:
-    """The method to train. The default is Algorithm 1 for `paper`, and for `fast` that of the first row of
-    DEFAULT_METHODS that matches."""
+    """The method to train. The default is Algorithm 1 for `paper`, and for `fast` that of the first
+    matching row of DEFAULT_METHODS."""
     retired = RETIRED_PRESETS.get(preset_name)
     if retired is not None and method in (None, RIC.name, retired):
         return retired
@@ -271,7 +272,7 @@ def choose_method(preset_name: str, method: str | None, facts: Facts = TYPICAL) 
 
 
 def possible_methods(preset_name: str, method: str | None, exits: bool) -> list[str]:
-    """The methods that `choose_method` may return for data that has not been read yet."""
+    """Possible results of `choose_method` before the data is read."""
     return list(dict.fromkeys(choose_method(preset_name, method, replace(facts, exits=exits)) for facts in KINDS))
 
 
@@ -383,7 +384,7 @@ def _method_settings(
 ) -> dict[str, Any]:
     """Settings of the first row that matches. With `any_data`, only the numbers of rows and classes are compared, as in
     the retired presets."""
-    known = replace(facts, side=0, text=False, freeze=False, exits=True) if any_data else facts
+    known = replace(facts, side=0, text=False, freeze=False, exits=True) if any_data else facts  # no row for tables
     _, _, _, settings, spread = next(row for row in METHOD_SETTINGS if issubclass(kind, row[0]) and row[2](known))
     if spread is None:
         return dict(settings)

@@ -115,7 +115,7 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, self.settings, device)
         compile_update(self)
         self.measured = self.updates_per_epoch
-        """Updates of an epoch whose training accuracy is measured."""
+        """Number of updates per epoch that measure training accuracy."""
         if device.type == "cpu" and hasattr(self.method, "metrics"):
             self.method = measure_rarely(self.method, self._stands_for)
             self.measured = math.ceil(self.updates_per_epoch / MEASURE_EVERY)
