@@ -405,7 +405,7 @@ def alike(results: Path, pairing: Pairing) -> str:
     return f"**{likeness(found)}** ({_seeds(found.n)}): {gap} against {pairing.label}; {named}"
 
 
-def likeness(found: Difference) -> str:
+def likeness(found: Difference | Interval) -> str:
     if found.n < ENOUGH or found.half_width is None:
         return "undecided"
     if abs(found.mean) + found.half_width < MARGIN:

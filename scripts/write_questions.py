@@ -518,6 +518,40 @@ def default_data(results: Path) -> str:
     return table(_default_runs(results))
 
 
+def claims_on_tables(results: Path) -> str:
+    from study_claims_on_tables import table
+
+    return table(json.loads((results / "claims_on_tables.json").read_text(encoding="utf-8"))["runs"])
+
+
+def few_photographs(results: Path) -> str:
+    """Sixty photographs of each of five breeds: test scores of each system."""
+    entry = json.loads((results / "few_photographs.json").read_text(encoding="utf-8"))
+    metrics, reference = (ACCURACY, NLL, ECE), "SL"
+    body = []
+    for name, runs in entry["runs"].items():
+        seeds = sorted(runs.keys() & entry["runs"][reference].keys())
+        scores = [mean([run[metric.name] for run in runs.values()], metric) for metric in metrics]
+        less = [
+            gap(
+                [runs[s][metric.name] for s in seeds], [entry["runs"][reference][s][metric.name] for s in seeds], metric
+            )
+            for metric in (ACCURACY, NLL)
+        ]
+        seconds = f"{np.mean([run['seconds'] for run in runs.values()]):.0f}"
+        title = f"RIC, {name}" if name != reference else name
+        body.append([title, str(len(runs)), *scores, *(less if name != reference else ["", ""]), seconds])
+    titles = [
+        "System",
+        "Seeds",
+        *(metric.heading for metric in metrics),
+        "Accuracy less SL's",
+        "NLL less SL's",
+        "CPU s",
+    ]
+    return f"{table(titles, body)}\n\nTest data. {READING} {entry['made_with']}."
+
+
 def _default_runs(results: Path) -> dict[str, Any]:
     return dict(read_json(results / "default_method.json")["runs"])
 
@@ -527,7 +561,8 @@ WRITERS: dict[str, Callable[[Path], str]] = {
     **{"tables": tables_with_wrong_labels, "people": people, "early-exits": early_exits, "encoders": encoders},
     **{name: partial(parity, file=f"{name}.json") for name in ("parity", "parity-32", "parity-32-ric")},
     **{"sets": prediction_sets, "guaranteed-exits": guaranteed_exits, "guaranteed-answers": guaranteed_answers},
-    **{"little-data": little_data, "recipes": recipes},
+    **{"little-data": little_data, "few-photographs": few_photographs, "recipes": recipes},
+    **{"claims-on-tables": claims_on_tables},
     **{"default-kinds": default_kinds, "default-data": default_data},
 }
 
