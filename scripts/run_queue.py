@@ -43,7 +43,7 @@ class Job:
     """A run to make."""
 
     name: str
-    """Of its folder and its archive; it may begin with a folder in which both lie."""
+    """Name of run folder and archive; may contain a subfolder."""
     config: Config
     data: Path
     """The data set, written by `store`; `config.train_fraction` of its training rows are used."""
@@ -105,7 +105,7 @@ def unfinished(jobs: Sequence[Job], archives: Path) -> list[Job]:
 
 
 def work(wanted: Callable[[], Sequence[Job]], finish: Finish, options: argparse.Namespace) -> list[str]:
-    """Train what `wanted` returns, the first first, until nothing is left or time is up. `wanted` is called again after
+    """Train what `wanted` returns, in this order, until nothing is left or time is up. `wanted` is called again after
     each run, so that a run may depend on the archives of others. Returns the names of runs that failed."""
     context, threads = multiprocessing.get_context("spawn"), max(1, usable_cores() // options.jobs)
     running: dict[str, Any] = {}
@@ -181,12 +181,12 @@ def archive(job: Job, folder: RunFolder, archives: Path) -> None:
     archive_run(folder.path, target)
 
 
-# Runs that are stopped for good
+# Archiving unfinished runs
 
 
 def archive_stopped(jobs: Sequence[Job], options: argparse.Namespace) -> list[str]:
-    """Archive unfinished runs with the epochs they have completed. Their learning rate must be constant: then such a
-    run is what a run of so many epochs would have been. Its folder is kept, and the run can go on."""
+    """Archive unfinished runs with the epochs they have completed. Their learning rate must be constant: then the
+    result equals that of a run planned with that many epochs. Its folder is kept, and the run can go on."""
     cuts = [short for job in unfinished(jobs, options.to) if (short := cut(job, options)) is not None]
     at_once = argparse.Namespace(**{**vars(options), "minutes": float("inf"), "deadline": float("inf")})
     return work(lambda: [job for job in cuts if epochs_archived(job, options.to) < epochs_of(job)], archive, at_once)

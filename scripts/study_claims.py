@@ -8,8 +8,8 @@
 - resnet34: ImageWoof with the paper's network. RIC, and SL with as many epochs; SL with 300 is archived already.
 - rivals: ImageWoof. ACT and PonderNet; Figure 9's PPO and logistic-normal policy; anytime with RIC's step weights, cap
   and value; SL with RIC's cap; RIC with samples fed back at inference, by which the epoch is chosen too.
-- decay: CIFAR-10, ResNet-34. SL with weight decay in the gradient (Adam), then decoupled as in the preset: which gives
-  the paper's SL?
+- decay: CIFAR-10, ResNet-34. SL with weight decay in the gradient (Adam), and decoupled, as in the preset, to see
+  which one reproduces the paper's SL.
 - rounds: ImageWoof with a snapshot every pass and every 20 passes instead of 5; CIFAR-10 with 4000 epochs instead of
   2000.
 - other-data: SVHN and CIFAR-10N, RIC and SL.
@@ -108,7 +108,7 @@ PARTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"the first first: {', '.join(PARTS)}")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"in this order: {', '.join(PARTS)}")
     add_options(parser, RESULTS)
     shorter = parser.add_mutually_exclusive_group()
     shorter.add_argument("--epochs", type=int, help="largest number of epochs of a run")

@@ -9,9 +9,10 @@ rows after a cross-fitted temperature, averaged over both methods. The lowest NL
 unless their NLL is higher by more than one standard error of the difference over validation rows. That error does not
 contain the noise between seeds. A candidate with a run that diverged cannot win.
 
-After the last stage the result and `fast` as it is are trained with seeds that chose nothing, by Algorithm 1 too. Test
-rows are removed when the data is read, so that no training or judging can see them. Results are kept in
-results/search/recipes and not measured again; scripts/write_questions.py writes them to docs/questions/recipes.md.
+After the last stage the result and the settings before the search are trained with seeds that chose nothing, by
+Algorithm 1 too. Test rows are removed when the data is read, so that no training or judging can see them. Results are
+kept in results/search/recipes and not measured again; scripts/write_questions.py writes them to
+docs/questions/recipes.md.
 """
 
 import argparse
@@ -53,7 +54,7 @@ METRICS = NLL, _ = Metric("nll_tempered", "NLL"), replace(ACCURACY, title="Accur
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("searches", nargs="*", metavar="SEARCH", help=f"the first first: {', '.join(SEARCHES)}")
+    parser.add_argument("searches", nargs="*", metavar="SEARCH", help=f"in this order: {', '.join(SEARCHES)}")
     add_options(parser, ARCHIVES)
     options = parser.parse_args()
     if unknown := [name for name in options.searches if name not in SEARCHES]:
@@ -132,7 +133,7 @@ def job(trial: Trial, options: argparse.Namespace) -> Job:
     name = SEARCHES[trial.search].data
     how = {key: trial.settings[key] for key in ("resolution", "oversize") if key in trial.settings}
     data = store(name, options, keep_test=False, **how)
-    config = configuration(trial, opened(data), pick_device(options.device))
+    config = configuration(trial, opened(data, trial.settings.get("train_fraction", 1.0)), pick_device(options.device))
     return Job(trial.name, replace(config, data=whole_path(name)), data, options.device)
 
 
@@ -171,12 +172,12 @@ READING = (
 
 
 def table(archives: Path) -> str:
-    """Every stage of every search, and the results against `fast` as it is."""
+    """Every stage of every search, and the results against the settings before."""
     walks = {name: walk(name, archives) for name in SEARCHES}
     stages = [row for name, each in walks.items() for step in each[0] for row in stage_rows(name, step, archives)]
     ends = [end_row(name, method, walks[name][1], archives) for name, method in product(SEARCHES, CONFIRMED)]
     titles = ["Search", "Stage", "Settings", *JUDGES.values(), "NLL less that of the first"]
-    compared = [f"{metric.title}{words}" for metric in METRICS for words in ("", " less that of `fast`")]
+    compared = [f"{metric.title}{words}" for metric in METRICS for words in ("", " less that before")]
     tables = (titles, stages), (["Search", "Method", "Seeds", *compared], [row for row in ends if row])
     return (
         "\n\n".join([*(markdown(*each) for each in tables if each[1]), READING])
@@ -207,7 +208,7 @@ def stage_rows(name: str, step: Step, archives: Path) -> list[list[str]]:
 
 
 def end_row(name: str, method: str, now: Settings, archives: Path) -> list[str]:
-    """The result of a search less `fast` as it is, with seeds that chose nothing; empty if there are no runs yet."""
+    """The result of a search less the settings before it, with seeds that chose nothing; empty without runs."""
     sides = [
         {s: found for s in SEARCHES[name].seeds if (found := Trial(name, method, settings, s).result(archives))}
         for settings in (now, SEARCHES[name].fixed)

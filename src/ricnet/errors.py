@@ -78,7 +78,7 @@ class Interrupted(RicnetError):
 
 
 class InputWarning(UserWarning):
-    """About inputs whose predictions may mean little, such as unknown values and words, and about skipped files."""
+    """Inputs whose predictions are unreliable, such as unknown values and words, and skipped files."""
 
 
 @contextmanager

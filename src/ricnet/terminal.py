@@ -20,7 +20,7 @@ class Narrator(Console):
 
 
 def say(lines: Iterable[str], console: Console | None = None, wrap: bool = True) -> None:
-    """Print lines; `wrap=False` keeps those whole that are no sentences."""
+    """Print lines; `wrap=False` is for paths and commands, which are not wrapped."""
     console = console or Narrator(stderr=True)
     for line in lines:
         for part in fitted(line, console) if wrap else [printable(in_flags(line))]:

@@ -362,8 +362,12 @@ def test_words() -> None:
     assert rule_words(doubt | {"halt_threshold": 0.02}) == "at 98 % confidence, at most 4 steps"
     assert rule_words(doubt | {"halt_threshold": -1.0}) == "after 4 steps"
     kept = {"fitted": {"halting": rule, "calibration": asdict(choose_temperature(*beliefs(0, 1.0, 10)))}}
-    assert chosen_words(kept) == ["temperature 1, halting V < 0: no better is shown on 2 validation examples"]
+    same = {name: entry | {"n": 9} for name, entry in kept["fitted"].items()}
+    assert chosen_words({"fitted": same}) == [
+        "kept temperature 1 and halting V < 0: no gain shown on 9 validation examples"
+    ]
     alone = [{"fitted": {name: entry}} for name, entry in kept["fitted"].items()]
+    assert chosen_words(kept) == [words for each in reversed(alone) for words in chosen_words(each)]
     assert [chosen_words(each) for each in alone] == [
         ["halting: V < 0; no better rule is shown to help on 2 validation examples"],
         ["temperature 1: 10 validation examples, or the mistakes among them, are too few to fit another"],

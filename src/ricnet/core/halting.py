@@ -39,8 +39,8 @@ def act(halting: PerStep, epsilon: float) -> Ponder:
 def act_answers(
     halting: Float[Tensor, "steps batch"], logits: Float[Tensor, "steps batch classes"]
 ) -> Float[Tensor, "steps batch classes"]:
-    """ACT's averaged logits if stopped at each step: earlier steps have weight h, this step the remainder. At N this is
-    ACT's answer; after N it is undefined."""
+    """ACT's averaged logits for a stop at each step: weights h_n for the earlier steps, the remainder for the last.
+    At N this is ACT's answer; after N it is undefined."""
     halting = halting.unsqueeze(-1)
     return sum_before(halting * logits) + (1 - sum_before(halting)) * logits
 

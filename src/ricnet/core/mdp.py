@@ -179,6 +179,6 @@ def weighted_mean(terms: Elementwise, weights: Float[Tensor, "batch"] | None) ->
 
 @torch.no_grad()
 def accuracy(log_beliefs: Float[Tensor, "*steps batch classes"], labels: Labels) -> Float[Tensor, ""]:
-    """Share of beliefs whose most probable class is the label; of soft labels, the class of largest weight counts."""
+    """Share of beliefs whose most probable class is the label, of soft labels the class of largest weight."""
     truth = labels.argmax(-1) if is_soft(labels) else labels
     return (log_beliefs.argmax(-1) == truth).float().mean()

@@ -76,7 +76,7 @@ class _Reader:
     columns: Columns | None
     notes: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    """Those of sentences and .txt files, which have common notes."""
+    """Texts from arguments and .txt files, collected for one note."""
 
     @property
     def of_images(self) -> bool:

@@ -93,8 +93,8 @@ def register_dataset(
     The function returns a `Dataset`, or training and test rows as two `Split`s of the classes named here; validation
     rows are then cut from the training rows. It is called with the paths of `files`, which `ric data get` fetches into
     `folder` of the data folder. If the set is `resizable`, the function also gets the `resolution` that the user asks
-    for, or None. The argument `resolution` is the default one; --oversize needs it. `native` is the shorter side of the
-    photographs in pixels, up to which `fast` stores them larger than the network reads them.
+    for, or None. The argument `resolution` is the default side; --oversize needs it. `native` is the shorter side of
+    the photographs in pixels, up to which `fast` stores them larger than the network reads them.
     """
 
     def register(read: Reader) -> Reader:
@@ -143,8 +143,8 @@ def load(
     test, test_fraction: a table of test rows, or the share of rows to hold out if there is no test part (None: a
         quarter, 0: none).
     calibration_fraction: the share of training rows to hold out for guarantees.
-    oversize: side of stored photographs as a multiple of the resolution. None for 1.25, or as much below it as the
-        photographs have pixels for; other data is then read as it is.
+    oversize: side of stored photographs as a multiple of the resolution. None: 1.25, or less if the photographs
+        have fewer pixels; no effect on other data.
     final_fit: whether the validation rows are training rows too.
     """
     require(0 < val_fraction < 1, "val_fraction", val_fraction, "between 0 and 1")

@@ -86,7 +86,7 @@ def parse_date(cell: str, form: str) -> float | None:
     """Days since 1970, UTC if no time zone is given; None if it is not such a date."""
     if not 8 <= len(cell) <= 40 or not cell[0].isdigit() or cell.isdigit():
         return None
-    if form != "iso" and cell.count(form[2]) != 2:  # `strptime` takes 20 times as long to say no
+    if form != "iso" and cell.count(form[2]) != 2:  # `strptime` is 20 times slower to reject a cell
         return None
     try:
         found = datetime.fromisoformat(cell) if form == "iso" else datetime.strptime(cell, form)
@@ -134,7 +134,7 @@ class Values(NamedTuple):
 
 class Cells:
     """Cells of one column, without the spaces around them. Each block of `BLOCK` rows is one text, which takes a fifth
-    of the memory of a list of strings. What the cells are read as is computed once and kept."""
+    of the memory of a list of strings. Parsed values are cached."""
 
     def __init__(self, cells: Iterable[str] = ()) -> None:
         self._blocks: list[str | list[str]] = []
@@ -212,7 +212,7 @@ class Cells:
 
     @cached_property
     def formats(self) -> list[str]:
-        """Date formats that read the most of the cells, and all but few of them; empty if all cells are missing."""
+        """Date formats that read the most cells, if at most ODD_SHARE of the cells fail; empty if all are missing."""
         present = {cell: n for cell, n in self.values.counts.items() if not is_missing(cell)}
         odd, most = dict.fromkeys(DATE_FORMATS if present else (), 0), ODD_SHARE * sum(present.values())
         for cell, n in present.items():

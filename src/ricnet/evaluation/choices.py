@@ -435,12 +435,16 @@ def _exit_gains(outcome: Outcome, budget: float) -> Float[Tensor, "n"]:
 # Sentences about the choices, from evaluation.json
 
 
+def _unchanged(*choices: Mapping[str, Any]) -> bool:
+    return not any(choice.get("kept", True) for choice in choices)
+
+
 def chosen_words(evaluation: Mapping[str, Any]) -> list[str]:
     """One sentence per choice that was made, or one for both if neither changed anything."""
     fitted = evaluation.get("fitted") or {}
     fit, rule = fitted.get("calibration"), fitted.get("halting")
-    if fit and rule and rule.get("mean_cost") is None and not (fit["kept"] or rule.get("kept", True)):
-        return [f"temperature 1, halting V < 0: no better is shown on {rule['n']:,} validation examples"]
+    if fit and rule and fit["n"] == rule.get("n") and rule.get("mean_cost") is None and _unchanged(fit, rule):
+        return [f"kept temperature 1 and halting V < 0: no gain shown on {fit['n']:,} validation examples"]
     words = {"calibration": _temperature_words, "halting": _halt_words}
     return [say(fitted[name]) for name, say in words.items() if fitted.get(name)]
 

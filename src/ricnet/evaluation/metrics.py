@@ -168,8 +168,8 @@ class CollapseWatch:
     """Finds collapses in the lines of the epochs, in order; a resumed run first passes the lines of earlier epochs."""
 
     def __init__(self, rows: int | None = None) -> None:
-        """`rows`: rows behind the training accuracy of an epoch, for its standard error, if known; of lines of earlier
-        versions, which do not have their own."""
+        """`rows`: training rows measured per epoch, for the standard error; used for lines without `measured_rows`
+        (earlier versions)."""
         self.rows = rows
         self.best = 0.0
         self.value_losses: dict[int, float] = {}
@@ -210,7 +210,7 @@ def _number(entry: object, name: str) -> float | None:
 
 
 def measured_rows(rows: int, device: str) -> int:
-    """Least number of training rows behind the training accuracy of an epoch, of runs that did not store it."""
+    """Lower bound of the training rows measured per epoch, for runs that did not store it."""
     return math.ceil(rows / MEASURE_EVERY) if device == "cpu" else rows
 
 

@@ -148,8 +148,8 @@ def abstention_thresholds(
     confidence: Float[np.ndarray, "m"], n: int, max_error: float, probability: float = 0.95, most: int = 20
 ) -> tuple[float, ...]:
     """Candidates from the confidences of other data, such as validation data: descending thresholds, at which more and
-    more of it is answered. At the first, about twice as many of n calibration examples are answered as a test without
-    mistakes needs; at the last, all are."""
+    more of it is answered. The first answers about twice as many of n calibration examples as a test without mistakes
+    needs, the last answers all."""
     _require_limits("max_error", max_error, probability)
     first = min(1.0, 2 * examples_needed(max_error, probability) / max(n, 1))
     shares = np.linspace(first, 1.0, most)

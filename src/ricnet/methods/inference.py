@@ -163,7 +163,7 @@ class Refinement:
         return self.keep(self.step.active.nonzero().squeeze(1))  # the one transfer from a GPU per step
 
     def keep(self, stay: Int64[Tensor, "stay"]) -> "Refinement":
-        """Only these positions of the pool, which are in ascending order."""
+        """Keep these positions of the pool (ascending)."""
         if len(stay) == self.size:
             return self
         return replace(self, pool=self.pool.take(stay), rows=stay if isinstance(self.rows, slice) else self.rows[stay])

@@ -46,7 +46,7 @@ class Optimization:
     """Learning rate of a pretrained encoder that is not frozen, as a share of --lr. Raise it if the data is unlike that
     of the pretraining, lower it to keep the pretrained weights."""
     weight_decay: float = 0.05
-    """Weight decay. adam and sgd decay all parameters, the others not those with one axis (biases, normalisation).
+    """Weight decay. adam and sgd decay all parameters, the others leave out biases and normalisation.
     Raise it against over-fitting."""
     momentum: float = 0.9
     """Momentum of sgd, nesterov and muon. Raise it for smoother updates."""
@@ -103,8 +103,8 @@ class Optimization:
     """After each validation also evaluate the test data and as many training rows, for curves; they do not select the
     epoch."""
     measure_every: int = 1
-    """Epochs between evaluations of --measure-all, which follow a validation; the last epoch is always evaluated. Raise
-    it if they take much of the time."""
+    """Epochs between evaluations of --measure-all; of these only validated epochs and the last are evaluated. Raise it
+    if they take much of the time."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """Precision of the encoder; auto is bf16 on a GPU that supports it, else float32. The refiner uses float32."""
     cuda_graph: bool = True

@@ -24,7 +24,7 @@ from ricnet.report.runs import read_run
 from ricnet.version import __version__
 
 MEASURED = ("evaluation.json", "metrics.jsonl")
-"""Results of a finished run; copied if they hold for the shared model."""
+"""Results of a finished run; copied if weights, settings and temperature are unchanged."""
 PROMISED = ("guarantees.npz", "guarantees.json")
 """Calibration examples without their inputs; copied with the results, if there are any."""
 

@@ -234,7 +234,7 @@ class RunFolder:
             write_atomically(self.rows, lambda draft: draft.write_bytes(hashes.tobytes()))
 
     def count_known(self, split: Split) -> int:
-        """Number of rows that the run was trained on or chosen by; 0 if it has no hashes."""
+        """Number of rows that are training or validation rows of the run; 0 without rows.hash."""
         if not self.rows.is_file() or not few_bytes(split):
             return 0
         self.verify((self.rows.name,))

@@ -52,8 +52,8 @@ class EncoderOptions:
     """Non-linearity of the encoder; the paper swept both."""
     stem: Literal["auto", "small", "half", "original"] = "auto"
     """First layer of a ResNet: small (3×3, stride 1; auto up to 64 pixels), half (3×3, stride 1, pooling) or original
-    (7×7, stride 2, pooling; auto above). small divides the sides of an image by 1, half by 2, original by 4. The less,
-    the finer the detail, and the slower."""
+    (7×7, stride 2, pooling; auto above). small divides the sides of an image by 1, half by 2, original by 4. Less
+    reduction keeps finer detail and is slower."""
     freeze: bool = False
     """Do not train a pretrained encoder: its features are computed once and cached, and only the layers after it are
     trained, in seconds. The preset fast freezes with fewer than 5,000 rows, on a CPU always. --no-freeze trains it too

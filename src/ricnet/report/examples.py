@@ -89,7 +89,7 @@ def _draw_input(ax: Axes, run: RunRecord, examples: Examples, row: int) -> None:
 
 def shown_cells(columns: Columns | None, numbers: Num[np.ndarray, "numbers"]) -> list[tuple[str, str]]:
     """Names and contents of the cells of a row that lie furthest from the mean of the training rows, in standard
-    deviations; categories count as 1. Without columns, the first numbers."""
+    deviations; a category has distance 1. Without columns, the first numbers."""
     if columns is None:
         return [(str(place), f"{number:.4g}") for place, number in enumerate(numbers[:MOST_CELLS].tolist(), 1)]
 

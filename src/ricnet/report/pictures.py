@@ -185,7 +185,7 @@ def training(groups: Sequence[RunGroup], look: Looks) -> Picture:
 
     fitted = [group.label for group in groups if group.first.final_fit]
     rows = "training" if len(fitted) == len(groups) else "validation"
-    words = f" Those of {listing(fitted)} are of rows that were trained on (--final-fit)." if fitted else ""
+    words = f" The scores of {listing(fitted)} are on training rows (--final-fit)." if fitted else ""
     figure = _draw_scores(groups, look, rows, "epoch", draw)
     for i, ax in enumerate(figure.axes):
         if i % len(SCORES):  # all but accuracy; last, since it also fixes the top
