@@ -23,7 +23,7 @@ from rich.console import Console
 from ricnet.data import Dataset, Split, load
 from ricnet.data.dataset import split_off
 from ricnet.training.api import train_in_memory
-from ricnet.training.recipes import configure, storage
+from ricnet.training.recipes import configure, default_oversize
 from study_default import CPU, SYSTEMS
 from study_texts import Run, made_with, scored
 
@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"runs": {}}
-    whole = load("imagewoof", data_dir=options.data_dir, resolution=RESOLUTION, **storage("fast", {}))
+    whole = load("imagewoof", data_dir=options.data_dir, resolution=RESOLUTION, **default_oversize("fast", {}))
     for seed, (name, (method, changes)) in product(range(options.seeds), SYSTEMS.items()):
         runs = kept["runs"].setdefault(name, {})
         if str(seed) not in runs:

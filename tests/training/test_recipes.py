@@ -12,11 +12,11 @@ from ricnet.training.recipes import (
     Facts,
     by_rows,
     choose_method,
+    default_oversize,
     even_batch,
     notices,
     possible_methods,
     preset,
-    storage,
     unwatched_table,
 )
 
@@ -469,6 +469,8 @@ def test_a_table_without_validation_rows_learns_for_a_hundred_updates() -> None:
         ("paper", {}, {}),
         ("fast", {"freeze": True}, {}),
         ("fast", {"augment": False}, {}),
+        ("fast", {"crop_area": 1.0}, {}),
+        ("fast", {"crop_area": 0.2}, {"oversize": None}),
         ("fast", {"encoder": "hf:some/encoder"}, {}),
         ("fast", {"encoder": "resnet18"}, {"oversize": None}),
     ],
@@ -476,4 +478,4 @@ def test_a_table_without_validation_rows_learns_for_a_hundred_updates() -> None:
 def test_fast_stores_photographs_larger_unless_they_are_read_whole(
     preset_name: str, changes: dict[str, Any], chosen: dict[str, Any]
 ) -> None:
-    assert storage(preset_name, changes) == chosen
+    assert default_oversize(preset_name, changes) == chosen

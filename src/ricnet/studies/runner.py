@@ -44,7 +44,7 @@ from ricnet.training.api import pick_device, run
 from ricnet.training.console import GO_ON, Interrupted, StopRequest
 from ricnet.training.features import behind_encoder
 from ricnet.training.finish import finalize, weighted
-from ricnet.training.recipes import TYPICAL, Facts, configure, for_encoder, preset, storage
+from ricnet.training.recipes import TYPICAL, Facts, configure, default_oversize, for_encoder, preset
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
@@ -157,7 +157,7 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     given = {**dict(experiment.benchmark.changes), **system.changes, **system.after, **dict(experiment.changes)}
     given = dict(for_encoder(data, given))
     recipe = system.preset or experiment.preset
-    how = {name: given.get(name, getattr(Config, name)) for name in DATA_SETTINGS} | storage(recipe, given)
+    how = {name: given.get(name, getattr(Config, name)) for name in DATA_SETTINGS} | default_oversize(recipe, given)
     dataset = read_data(data, data_dir, given.get("encoder", "auto"), **how)
     settings = {**RAW, **system.changes_for(Facts.of(dataset, torch.device(device), given)), **given}
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))

@@ -59,10 +59,10 @@ from ricnet.training.recipes import (
     changed,
     choose_method,
     configure,
+    default_oversize,
     for_encoder,
     notices,
     possible_methods,
-    storage,
     unknown_setting,
 )
 from ricnet.training.trainer import Trainer
@@ -476,7 +476,7 @@ class Request:
 
     def dataset(self) -> Dataset:
         if self.start is None:
-            began = storage(self.preset or "fast", self.changes)
+            began = default_oversize(self.preset or "fast", self.changes)
         else:
             began = {name: getattr(self.start, name) for name in DATA_SETTINGS}
         settings = began | given_settings(Config, {k: self.changes[k] for k in DATA_SETTINGS if k in self.changes})

@@ -217,7 +217,7 @@ def for_encoder(data: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**changes, "resolution": max(encoder.architecture.size) if isinstance(encoder, ImageEncoder) else None}
 
 
-def storage(preset_name: str, changes: Mapping[str, Any]) -> dict[str, float | None]:
+def default_oversize(preset_name: str, changes: Mapping[str, Any]) -> dict[str, float | None]:
     """The default size of stored photographs: with `fast` larger than the network reads them, for sharper random crops
     (docs/questions/recipes.md). As large as it reads them with `paper`, without augmentation or smaller crops, and for
     pretrained and frozen encoders."""

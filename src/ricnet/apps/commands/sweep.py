@@ -20,7 +20,7 @@ from ricnet.models.locate import find_tokenizer
 from ricnet.terminal import Narrator, say
 from ricnet.training.api import pick_device
 from ricnet.training.console import GO_ON
-from ricnet.training.recipes import configure, for_encoder, storage
+from ricnet.training.recipes import configure, default_oversize, for_encoder
 
 if TYPE_CHECKING:
     import optuna
@@ -85,7 +85,7 @@ def _sweep(options: SweepOptions, shared: Mapping[str, Any]) -> "Sweep":
     from ricnet.studies.sweep import Sweep, default_space, parse_space
 
     shared = for_encoder(options.source, shared)
-    wanted = storage(options.preset, shared) | {k: shared[k] for k in DATA_SETTINGS if k in shared}
+    wanted = default_oversize(options.preset, shared) | {k: shared[k] for k in DATA_SETTINGS if k in shared}
     tokenizer = find_tokenizer(shared.get("encoder", ""))
     dataset = load_data(options.source, data_dir=options.data_dir, tokenizer=tokenizer, **wanted)
     config = configure(dataset, options.method, options.preset, pick_device(options.device), **shared)
