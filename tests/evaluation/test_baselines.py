@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ricnet.data import Dataset, Split
 from ricnet.data.columns import Columns
-from ricnet.data.dataset import balanced
+from ricnet.data.dataset import balanced, with_all_rows
 from ricnet.evaluation import baselines
 from ricnet.evaluation.baselines import (
     against_base_rate,
@@ -77,6 +77,16 @@ def test_a_table_has_two_baselines_fitted_on_its_training_rows(table: Dataset) -
         assert entry["library"].startswith("scikit-learn ")
         assert entry["nll"] == pytest.approx(math.log(3) - entry["advantage"], abs=1e-6)
         assert entry["accuracy"] > 0.7
+
+
+def test_after_a_final_fit_validation_rows_choose_but_are_not_trained_on(table: Dataset) -> None:
+    plain, _ = fit_baselines(table, even(table))
+    found, note = fit_baselines(with_all_rows(table), even(table), final_fit=True)
+    assert "without the validation rows" in str(note)
+    same = ("nll", "chosen", "rows")
+    assert [[entry[name] for name in same] for entry in found.values()] == [
+        [entry[name] for name in same] for entry in plain.values()
+    ]
 
 
 def test_weights_of_rows_are_those_of_the_run(table: Dataset) -> None:

@@ -156,12 +156,16 @@ Fit = Callable[[Problem], Answer]
 
 
 def fit_baselines(
-    dataset: Dataset, log_beliefs: Float[Tensor, "n classes"], balanced: bool = False
+    dataset: Dataset, log_beliefs: Float[Tensor, "n classes"], balanced: bool = False, final_fit: bool = False
 ) -> tuple[dict[str, Any], str | None]:
-    """The entry `baselines` of evaluation.json, and a note if they were trained on a sample or not at all.
+    """The entry `baselines` of evaluation.json, and a note if they were trained on fewer rows or not at all.
     `log_beliefs` are the network's on the test rows; the `advantage` of a baseline is how much lower its NLL is, with
-    the standard error of the paired difference. `balanced`: the weights of the rows balance the classes."""
+    the standard error of the paired difference. `balanced`: the weights of the rows balance the classes. After a final
+    fit the validation rows, which choose the baselines' settings, are left out of their training rows."""
     dataset = as_given(dataset)
+    if final_fit:  # `with_all_rows` has put the validation rows last
+        others = torch.arange(len(dataset.train) - len(dataset.val))
+        dataset = replace(dataset, train=dataset.train.take(others))
     models, columns = _models(dataset)
     if not models or not len(dataset.test) or len(dataset.train.labels.unique()) < 2:
         return {}, None
@@ -175,10 +179,13 @@ def fit_baselines(
         train = train.take(torch.from_numpy(np.random.RandomState(SEED).permutation(len(train))[:rows]))
     problem = Problem(Rows.of(train), Rows.of(dataset.val), Rows.of(dataset.test), shares, balanced)
     entries = {name: _entry(fit, problem, log_beliefs) for name, fit in models.items()}
-    if rows == len(dataset.train):
-        return entries, None
-    share = f"{rows:,} of {len(dataset.train):,} {dataset.unit}"
-    return entries, f"The baselines were trained on {share}, so that each takes about a minute."
+    notes = (
+        ["The baselines were trained without the validation rows, which choose their settings."] if final_fit else []
+    )
+    if rows < len(dataset.train):
+        share = f"{rows:,} of {len(dataset.train):,} {dataset.unit}"
+        notes.append(f"The baselines were trained on {share}, so that each takes about a minute.")
+    return entries, " ".join(notes) or None
 
 
 def as_given(dataset: Dataset) -> Dataset:

@@ -159,7 +159,8 @@ def _baselines_and_hints(
     """Baselines, notes and hints for evaluation.json."""
     baselines, note = dict[str, Any](), None
     if config.baselines and "test" in outcomes:
-        baselines, note = fit_baselines(dataset, outcomes["test"].log_beliefs, config.class_weight == "balanced")
+        balanced = config.class_weight == "balanced"
+        baselines, note = fit_baselines(dataset, outcomes["test"].log_beliefs, balanced, config.final_fit)
     val_nll = {} if folder is None else folder.validation_nll()
     found = hints({**entry, "baselines": baselines}, val_nll, config, as_given(dataset))
     return {
