@@ -110,6 +110,9 @@ def test_a_second_call_repeats_nothing(data: Path, run_ric: RunRic) -> None:
         ("--epochs 0", "--epochs 0"),
         ("--methods supervised --reference ric", "--reference ric"),
         ("nowhere.npz", "nowhere.npz"),
+        ("--methods ric:epsilon=.3 --seeds 1", "ric-snapshots"),
+        ("--methods ric --seeds 1 --epsilon 0.3", "ric-snapshots"),
+        ("--methods ric:epsilon=much --seeds 1", "epsilon cannot be much; give a number"),
     ],
 )
 def test_runs_that_cannot_be_compared_are_refused(data: Path, flags: str, named: str, refused: Refused) -> None:

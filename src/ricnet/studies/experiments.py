@@ -7,10 +7,11 @@ trained once.
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ricnet.errors import RicnetError, nearest, what_else
+from ricnet.errors import RicnetError, nearest, wanted, what_else
 from ricnet.methods import METHODS, RIC, ClosedForm, OnPolicy
 from ricnet.models.config import AFTER_TRAINING, PARTS, Config, Optimization, as_typed, field_types, fits
 from ricnet.nets.encoders import EncoderOptions
@@ -122,7 +123,7 @@ def parse_settings(texts: Sequence[str], method: str | None, flag: str) -> dict[
             raise RicnetError(f"{flag}: {text!r} needs a value; write {key}=VALUE.")
         read = read_setting(value.strip())
         if not fits(read, hints[key]):
-            raise RicnetError(f"{flag}: {key} cannot be {value}; see ric train --method {named} --help-all.")
+            raise RicnetError(f"{flag}: {key} cannot be {value}; give {wanted(hints[key])}.")
         found[key] = as_typed(read, hints[key])
     return found
 
@@ -138,10 +139,12 @@ def settings_of(method: str | None) -> dict[str, Any]:
 
 def read_setting(text: str) -> Any:
     """Parse a value: 0.9 is a number, true a bool, none is None, anything else a text."""
-    try:
-        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
-    except ValueError:
-        return None if text.lower() == "none" else text
+    if text.lower() == "none":
+        return None
+    for read in (json.loads, float):  # JSON has no .5
+        with suppress(ValueError):
+            return read(text.lower() if text.lower() in ("true", "false") else text)
+    return text
 
 
 # Experiments

@@ -27,12 +27,12 @@ from rich.console import Console
 
 from ricnet.data import Dataset, whole_path
 from ricnet.data import load as load_data
-from ricnet.errors import RicnetError, counted, first_line, listing
+from ricnet.errors import RicnetError, counted, first_line, listing, setting
 from ricnet.io import read_json, write_atomically
 from ricnet.machine import usable_cores
-from ricnet.methods import RIC
+from ricnet.methods import METHODS, RIC
 from ricnet.models.classifier import backbone_of, settle_horizon
-from ricnet.models.config import AFTER_TRAINING, DATA_SETTINGS, Config, from_json, stripped
+from ricnet.models.config import AFTER_TRAINING, DATA_SETTINGS, Config, field_types, from_json, stripped
 from ricnet.models.loading import load
 from ricnet.models.locate import find_tokenizer, keep_encoder, weights_of
 from ricnet.models.run import RunFolder, describe_data, read_config
@@ -44,7 +44,7 @@ from ricnet.training.api import pick_device, run
 from ricnet.training.console import GO_ON, Interrupted, StopRequest
 from ricnet.training.features import behind_encoder
 from ricnet.training.finish import finalize, weighted
-from ricnet.training.recipes import TYPICAL, Facts, configure, default_oversize, for_encoder, preset
+from ricnet.training.recipes import TYPICAL, Facts, choose_method, configure, default_oversize, for_encoder, preset
 
 SECONDS_TO_SAVE = 20
 SECONDS_OF_SILENCE = 15
@@ -88,10 +88,13 @@ class Runner:
     """Number of parallel runs; None for one per CPU core, or one on a GPU."""
 
     def run(
-        self, experiments: Sequence[Experiment], console: Console
+        self, experiments: Sequence[Experiment], console: Console, all_or_none: bool = False
     ) -> tuple[dict[Experiment, list[RunRecord]], list[str]]:
-        """The runs of all experiments, and a message for each missing data set and each failed run."""
+        """The runs of all experiments, and a message for each missing data set and each failed run. With `all_or_none`
+        nothing is trained if one of the experiments is impossible."""
         plans, problems = self._plan(experiments, console)
+        if problems and all_or_none:
+            raise RicnetError(problems[0])
         wanted = [plan for group in plans.values() for plan in group]
         folders: dict[Config, RunFolder] = {}
         for stage in ([plan.source or plan for plan in wanted], [plan for plan in wanted if plan.source]):
@@ -159,7 +162,10 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
     recipe = system.preset or experiment.preset
     how = {name: given.get(name, getattr(Config, name)) for name in DATA_SETTINGS} | default_oversize(recipe, given)
     dataset = read_data(data, data_dir, given.get("encoder", "auto"), **how)
-    settings = {**RAW, **system.changes_for(Facts.of(dataset, torch.device(device), given)), **given}
+    facts = Facts.of(dataset, torch.device(device), given)
+    settings = {**RAW, **system.changes_for(facts), **given}
+    if system.method is None:
+        _refuse_of_another_algorithm(given, experiment.system, choose_method(recipe, None, facts))
     described, names = describe_data(dataset), (experiment.system, _base(experiment.system, system))
     plans = []
     for seed in experiment.seeds:
@@ -170,6 +176,16 @@ def plan(experiment: Experiment, data_dir: Path | None, device: str = "cuda") ->
         source = Plan(trained, base, described) if trained != config else None
         plans.append(Plan(config, name, described, source, tuple(dataset.notes)))
     return plans
+
+
+def _refuse_of_another_algorithm(given: Mapping[str, Any], system: str, method: str) -> None:
+    """Refuse settings of Algorithm 1 for a system that takes the default method, if the default is another one."""
+    for name in given:
+        if name in field_types(RIC) and name not in field_types(METHODS[method]):
+            raise RicnetError(
+                f"{setting(name)} is a setting of Algorithm 1, but the system {system} is the default for this data, "
+                f"{method}; compare ric-snapshots instead, or leave it out."
+            )
 
 
 def _base(name: str, system: System) -> str:

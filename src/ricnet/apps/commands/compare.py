@@ -74,16 +74,19 @@ def compare(arguments: Sequence[str]) -> None:
     pick_device(options.device)
     out = make_folder(options.out or Path(f"comparison-{experiments[0].benchmark.label}"))
     runner = Runner(options.runs, options.data_dir, options.device, options.jobs)
-    found, problems = runner.run(experiments, console)
+    try:
+        found, problems = runner.run(experiments, console, all_or_none=True)
+        if not any(found.values()):
+            raise RicnetError(" ".join(problems))
+    except RicnetError:
+        with contextlib.suppress(OSError):
+            out.rmdir()  # removes only an empty folder
+        raise
     if not given.get("baselines", True):  # runs of an earlier call may have some
         found = {
             one: [replace(run, evaluation=run.evaluation | {"baselines": {}}) for run in found[one]] for one in found
         }
     runs = list({run.path: run for one in experiments for run in found.get(one, [])}.values())
-    if not runs:
-        with contextlib.suppress(OSError):
-            out.rmdir()  # removes only an empty folder
-        raise RicnetError(" ".join(problems))
     say([*(f"ric: {problem}" for problem in problems), *(f"note: {note}" for note in _notes(experiments, found))])
     chosen = next((one for one in experiments if one.system == options.reference), experiments[0])
     _present(runs, found.get(chosen, []), out, given.get("budget"))
