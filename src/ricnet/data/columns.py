@@ -327,6 +327,8 @@ def fit_columns(
         raise TableError(
             " ".join([f"{table.name}: beside {target!r} there is nothing to learn from: {reason}", *notes])
         )
+    if all(each.prose or each.column is None for each in used):
+        raise TableError(f"{table.name}: there is nothing but texts to learn from. {_prose_note(used, target)}")
     for column in inputs:
         if isinstance(column, Date) and len(table.columns[column.name].formats) > 1:
             notes.append(f"{column.name!r} is read as {column.wanted}, month first; write 1999-12-31 if it is not.")
@@ -357,18 +359,20 @@ def _notes(found: Sequence[_Examined], target: str, keep_all: bool) -> list[str]
         "Columns read as dates, in days": [each.name for each in used if isinstance(each.column, Date)],
     }
     notes = [f"{what}: {quoted(names)}." for what, names in groups.items() if names]
-    for each in found:
-        if each.prose:  # the data frame of an estimator has no column of classes
-            how = setting("text", each.name) if target else f"X[{each.name!r}] alone"
-            notes.append(
-                f"Column {each.name!r} looks like prose; to learn from its words, and from nothing else, give {how}."
-            )
+    notes += [_prose_note([each], target) for each in found if each.prose]
     fate = "carries no information" if keep_all else "was left out"
     for each in used:
         if each.mistake:
             how = "is read as text" if each.column else f"{fate}, as its texts hardly repeat"
             notes.append(f"Column {each.name!r} {how}: {each.mistake}.")
     return notes
+
+
+def _prose_note(columns: Sequence[_Examined], target: str) -> str:
+    """About the first column of prose."""
+    name = next(each.name for each in columns if each.prose)
+    how = setting("text", name) if target else f"X[{name!r}] alone"  # the data frame of an estimator has no target
+    return f"Column {name!r} looks like prose; to learn from its words, and from nothing else, give {how}."
 
 
 def _reader(name: str, cells: Cells) -> Number | None:
