@@ -73,6 +73,19 @@ def test_the_default_for_texts_is_algorithm_1_and_resume_finds_it_among_others(
     assert f"{ours} is finished" in " ".join(capsys.readouterr().err.split())
 
 
+def test_resume_with_text_leaves_out_a_run_on_the_other_columns(
+    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = {"target": "label", "epochs": 1, "horizon": 2, "batch_size": 8, "device": "cpu"}
+    table = ricnet.train(reviews, **small).folder
+    assert ricnet.train(reviews, **small, text="review").folder == Path("runs/reviews-label-ric-seed0")
+    assert ricnet.train(reviews, **small, text="review", resume=True).folder == Path("runs/reviews-label-ric-seed0")
+    shutil.rmtree("runs/reviews-label-ric-seed0")
+    assert ricnet.train(reviews, **small, text="review", resume=True).folder == Path("runs/reviews-label-ric-seed0")
+    assert table == Path("runs/reviews-label-ric-on-policy-seed0")
+
+
 def test_files_folders_and_tables_of_texts_are_answered(
     run: Path, reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

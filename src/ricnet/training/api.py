@@ -430,6 +430,8 @@ class Request:
             begun = self._begun([choose_method(preset, self.method)])
         else:
             begun = self._begun([name for name, kind in METHODS.items() if issubclass(kind, RIC)])
+            if "text" in self.changes:
+                begun = [each for each in begun if _stored(each).text == self.changes["text"]]
             if self.preset is not None or "exits" in self.changes:
                 methods = possible_methods(preset, None, self.changes.get("exits", "none") != "none")
                 begun = [each for each in begun if _stored(each).method.name in methods]
