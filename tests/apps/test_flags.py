@@ -180,7 +180,7 @@ def test_the_output_starts_with_the_method(run_ric: RunRic, tmp_path: Path) -> N
     assert first.startswith("training RIC, on-policy (ric-on-policy): ")
     said = run_ric("train", "--method", "ric", *short, tmp_path / "ric").err
     assert said.count("note: --method ric is Algorithm 1 of the paper") == 1
-    assert "training RIC (ric): " in said
+    assert "training RIC, Algorithm 1 (ric): " in said
     said = run_ric("train", "--preset", "snapshots", *short, tmp_path / "old").err
     assert "note: --preset snapshots is deprecated and will be removed in the next version; use --method ric" in said
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("ric", "old", "default")]

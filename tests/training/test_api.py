@@ -350,7 +350,7 @@ def test_a_retired_preset_is_deprecated(dataset: Dataset, tmp_path: Path, capsys
     ricnet.train(dataset, preset="snapshots", out=tmp_path / "a", **short)
     said = capsys.readouterr().err
     assert "preset='snapshots' is deprecated and will be removed in the next version; use method='ric'" in said
-    assert said.count("training RIC (ric): ") == 1
+    assert said.count("training RIC, Algorithm 1 (ric): ") == 1
     ricnet.train(dataset, method="ric", out=tmp_path / "b", **short)
     said = capsys.readouterr().err
     assert said.count("method='ric' is Algorithm 1 of the paper") == 1

@@ -73,9 +73,9 @@ def cells(*texts: str) -> list[Cell]:
     return [Cell(text) for text in texts]
 
 
-def terminal(grid: Grid, title: str | None = None) -> Table:
+def terminal(grid: Grid) -> Table:
     """For the terminal; numbers stand above their intervals to save width."""
-    table = Table(title=title, header_style="none", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table = Table(header_style="none", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for i, name in enumerate(grid.titles):
         numeric = grid.is_number(i)
         justify: Literal["left", "right"] = "right" if numeric else "left"

@@ -49,6 +49,7 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
         shape = counted(dataset.input_shape[0], NUMBERS[dataset.unit])
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
     title = method_title(to_json(config)["method"])
+    title = "RIC, Algorithm 1" if title == "RIC" else title
     return (
         f"training {title} ({config.method.name}): {rows} of {shape}, {len(dataset.class_names)} classes, "
         f"encoder {encoder_name(config, dataset.input_shape)}, {counted(config.optimization.epochs, 'epoch')}, "

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ricnet.apps.commands.decisions import decide, open_model, sentences
 from ricnet.apps.commands.options import Evaluate
@@ -45,7 +46,7 @@ def evaluate(options: Evaluate) -> None:
         print(json.dumps(entries, indent=2, allow_nan=False))
         return
     console = Console()
-    console.print(_table(options.run, entries))
+    console.print(Text(f"{options.run} (ECE with {_bins(entries)} bins)"), _table(entries), sep="\n")
     say([*_mistakes(mistakes, last), *(f"{last}: {line}" for line in sentences(found))], console)
 
 
@@ -189,7 +190,11 @@ def _resolution(classifier: Classifier, data: str) -> dict[str, Any]:
 # Output
 
 
-def _table(run: str, entries: dict[str, dict[str, Any]]) -> Table:
+def _bins(entries: dict[str, dict[str, Any]]) -> int:
+    return int([*entries.values()][-1]["ece_bins"])
+
+
+def _table(entries: dict[str, dict[str, Any]]) -> Table:
     parts = list(entries.values())
     shown = [metric for metric in METRICS if metric.name in parts[-1]]
     names = [COST.title.lower() if metric is COST else metric.name.replace("_", " ") for metric in shown]
@@ -197,7 +202,7 @@ def _table(run: str, entries: dict[str, dict[str, Any]]) -> Table:
         [Cell(name), *(Cell(metric.write(entry[metric.name], unit=True)) for entry in parts)]
         for name, metric in zip(names, shown, strict=True)
     ]
-    return terminal(Grid(["", *entries], rows), title=f"{run} (ECE with {parts[-1]['ece_bins']} bins)")
+    return terminal(Grid(["", *entries], rows))
 
 
 def _by_class(found: Confusion) -> list[dict[str, Any]]:

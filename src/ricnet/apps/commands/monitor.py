@@ -33,8 +33,8 @@ def calibrate(options: Calibrate) -> None:
     classifier = open_model(options.run, options.device)
     n = len(guarantees.calibrate(classifier, unseen_rows(classifier, options.data, options.data_dir)))
     most = math.floor(1e4 * n / (n + 1)) / 1e4
-    coverage = f"--coverage {min(0.95, most):g} (at most {most:g})"
-    say([f"calibrated with {n:,} examples: ric predict {options.run} {coverage}"])
+    say([f"calibrated with {n:,} examples, for a coverage of at most {most:g}"])
+    say([f"sets     ric predict {options.run} --coverage {min(0.95, most):g}"], wrap=False)
 
 
 def unseen_rows(classifier: Classifier, data: str, data_dir: Path | None) -> Split:
