@@ -152,7 +152,7 @@ def table(runs: Runs) -> str:
         f"Test rows; {len(runs)} tables, {seeds} each. Mean over tables of the mean over seeds ± half-width of "
         "the 95 % Student-t interval over tables."
     )
-    return f"{markdown(['Claim', 'Effect', 'Tables with its sign', 'Verdict'], filter(None, rows(runs)))}\n\n{reading}"
+    return f"{markdown(['Claim', 'Effect', 'Tables that agree', 'Verdict'], filter(None, rows(runs)))}\n\n{reading}"
 
 
 def rows(runs: Runs) -> list[list[str]]:
