@@ -30,6 +30,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from compare_estimators import read as read_table
 from ricnet.data import Dataset, load
+from ricnet.errors import RicnetError, counted, listing
 from ricnet.io import write_atomically
 from ricnet.models.run import RunFolder
 from ricnet.report.comparison import ACCURACY, ECE, NLL, Metric
@@ -103,7 +104,12 @@ def measure(data: str, system: str, seed: int) -> tuple[tuple[str, str, int], Ru
     config = configure(dataset, method, "paper", CPU, seed=seed, **SHARED, **changes)
     with tempfile.TemporaryDirectory() as place:
         trained, calibrated = (RunFolder(Path(place) / name) for name in ("run", "temperature"))
-        run(config, dataset, trained, CPU, console=Console(quiet=True))
+        try:
+            run(config, dataset, trained, CPU, console=Console(quiet=True))
+        except RicnetError:
+            if not trained.has_diverged:
+                raise
+            return (data, system, seed), {"diverged": True}
         derive(trained, replace(config, calibration="temperature"), dataset, calibrated, CPU)
         return (data, system, seed), statistics(trained.path, calibrated.path)
 
@@ -152,6 +158,8 @@ def table(runs: Runs) -> str:
         f"Test rows; {len(runs)} tables, {seeds} each. Mean over tables of the mean over seeds ± half-width of "
         "the 95 % Student-t interval over tables."
     )
+    if lost := diverged(runs):
+        reading += f" Diverged and left out: {listing(lost)}."
     return f"{markdown(['Claim', 'Effect', 'Tables that agree', 'Verdict'], filter(None, rows(runs)))}\n\n{reading}"
 
 
@@ -187,15 +195,26 @@ def difference(runs: Runs, ours: str, rival: str, name: str, suffix: str) -> dic
     """By table, paired by seed; `suffix` is of the rival's statistic."""
     found = {}
     for data, systems in runs.items():
-        left, right = systems.get(ours, {}), systems.get(rival, {})
+        left, right = whole(systems.get(ours, {})), whole(systems.get(rival, {}))
         if seeds := left.keys() & right.keys():
             found[data] = float(np.mean([left[seed][name] - right[seed][name + suffix] for seed in seeds]))
     return found
 
 
+def whole(by_seed: dict[str, Run]) -> dict[str, Run]:
+    """Without runs that diverged."""
+    return {seed: run for seed, run in by_seed.items() if "diverged" not in run}
+
+
+def diverged(runs: Runs) -> list[str]:
+    every = [(data, name, by_seed) for data, systems in runs.items() for name, by_seed in systems.items()]
+    lost = [(data, name, len(by_seed) - len(whole(by_seed))) for data, name, by_seed in every]
+    return [f"{name} on {data} ({counted(count, 'seed')})" for data, name, count in lost if count]
+
+
 def own(runs: Runs, name: str) -> dict[str, float]:
     """Statistic of RIC, by table."""
-    known = {data: [run[name] for run in systems.get("RIC", {}).values()] for data, systems in runs.items()}
+    known = {data: [run[name] for run in whole(systems.get("RIC", {})).values()] for data, systems in runs.items()}
     kept = {data: [value for value in values if value is not None] for data, values in known.items()}
     return {data: float(np.mean(values)) for data, values in kept.items() if values}
 
@@ -222,7 +241,7 @@ def verdict(found: Interval, sign: int) -> str:
 def peaks(runs: Runs) -> list[str]:
     """The tables with an early peak in most runs, and the gap in the block where it is largest and in the last one. No
     verdict: `is_early_peak` is a rule of thumb."""
-    found = {data: [*systems["RIC"].values()] for data, systems in runs.items() if "RIC" in systems}
+    found = {data: own for data, systems in runs.items() if (own := [*whole(systems.get("RIC", {})).values()])}
     if len(found) < 2:
         return []
     shares = [float(np.mean([is_early_peak(run) for run in own])) for own in found.values()]

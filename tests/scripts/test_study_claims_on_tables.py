@@ -37,6 +37,13 @@ def test_differences_are_paired_by_seed_and_averaged_for_each_table(tool: dict[s
     assert tool["own"](RUNS, "steps_gap") == {"tea": 2.0}
 
 
+def test_runs_that_diverged_are_left_out_and_named(tool: dict[str, Any]) -> None:
+    lost = {"tea": RUNS["tea"] | {"SL": {"0": run(0.9), "1": {"diverged": True}}}}
+    assert tool["difference"](lost, "RIC", "SL", "nll", "") == pytest.approx({"tea": -0.4})
+    assert tool["diverged"](lost) == ["SL on tea (1 seed)"]
+    assert tool["diverged"](RUNS) == []
+
+
 def test_intervals_are_over_tables(tool: dict[str, Any]) -> None:
     """Mean −0.2, standard error 0.1, Student-t quantile 12.706 with two tables, 3.182 with four."""
     claim = ["RIC below", "−0.200 ± 1.271", "2 of 2", "undecided"]

@@ -38,7 +38,10 @@ def own_encoder(config: Config) -> Config:
 
 def test_the_announcement_names_method_data_and_device(dataset: Dataset) -> None:
     said = announcement(of_epochs(3), dataset, CPU)
-    assert all(fact in said for fact in ("RIC, Algorithm 1 (ric): ", "96 rows of 4 numbers", "3 classes", "mlp", "3 epochs", "cpu"))
+    assert all(
+        fact in said
+        for fact in ("RIC, Algorithm 1 (ric): ", "96 rows of 4 numbers", "3 classes", "mlp", "3 epochs", "cpu")
+    )
     assert "1 epoch," in announcement(of_epochs(1), dataset, CPU)
     assert "your own" in announcement(own_encoder(of_epochs(3)), dataset, CPU)
 
