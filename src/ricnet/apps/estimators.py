@@ -264,7 +264,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if columns is not None and columns.text is not None:
             texts = as_texts(X)
             if texts is None:
-                raise InputError("X is not a list of texts, but fit saw one; give texts.")
+                raise InputError("X is not a list of at least one text, but fit saw texts; give texts.")
             ids = columns.text.rows(texts)
             for note in columns.text.notes(texts, ids):
                 warnings.warn(note, InputWarning, stacklevel=4)

@@ -55,6 +55,11 @@ class TableTask:
                 f"{table.name}: which column is the class? Name it with {setting('target')} COLUMN{short}; "
                 f"it has {quoted(table.columns, 10)}."
             )
+        if self.target is None and target not in table.columns:
+            raise RicnetError(
+                f"{table.name} has no column {target!r}, the classes of the run; name the column of classes as "
+                f"{shown_name(table.name)}#COLUMN. It has {quoted(table.columns, 10)}."
+            )
         return _check_column(table, target)
 
 
