@@ -316,6 +316,7 @@ def test_validation_every_nth_epoch_changes_no_weights(
     assert_same_weights(tmp_path / "some", tmp_path / "each")
     each, some = (read_lines(tmp_path / name) for name in ("each", "some"))
     assert [line["epoch"] for line in some] == [2, 4, 5]
+    assert RunFolder(tmp_path / "some").last_epoch == 5
     assert some[0]["val"] == each[1]["val"]
     assert some[1]["train"]["value_loss"] == pytest.approx(np.mean([e["train"]["value_loss"] for e in each[2:4]]), 1e-5)
     assert some[2]["train"] == each[4]["train"]

@@ -24,7 +24,8 @@ from ricnet.training.recipes import Facts, changed, preset
 def finished(path: Path, nll: list[float]) -> RunFolder:
     folder = RunFolder(path)
     folder.evaluation.write_text("{}")
-    folder.metrics.write_text("".join(json.dumps({"val": {"nll": value}}) + "\n" for value in nll))
+    lines = (json.dumps({"epoch": epoch, "val": {"nll": value}}) for epoch, value in enumerate(nll, 1))
+    folder.metrics.write_text("".join(f"{line}\n" for line in lines))
     return folder
 
 

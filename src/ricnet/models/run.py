@@ -335,6 +335,11 @@ class RunFolder:
         texts = self.metrics.read_bytes().splitlines() if self.metrics.is_file() else ()
         yield from filter(None, map(_parsed, texts))
 
+    @property
+    def last_epoch(self) -> int:
+        """The last validated epoch; 0 if there is none."""
+        return max((line["epoch"] for line in self.metrics_lines()), default=0)
+
     def validation_nll(self) -> dict[int, float]:
         """The validation NLL of each validated epoch."""
         return {line["epoch"]: line["val"]["nll"] for line in self.metrics_lines()}

@@ -350,10 +350,9 @@ def _collect(pending: dict[Future[str | None], Job], console: Console, stop: Sto
 
 def _print_progress(console: Console, job: Job) -> None:
     """Print the epoch of a run that is in training."""
-    log = RunFolder(job.folder).metrics
-    if log.is_file():
-        epoch = log.read_bytes().count(b"\n")
-        _print_job(console, "…", job, f"epoch {epoch}/{job.config.optimization.epochs}")
+    folder = RunFolder(job.folder)
+    if folder.metrics.is_file():
+        _print_job(console, "…", job, f"epoch {folder.last_epoch}/{job.config.optimization.epochs}")
 
 
 def _print_result(console: Console, count: str, job: Job, problem: str | None) -> None:

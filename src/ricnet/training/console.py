@@ -89,7 +89,7 @@ def unfinished(classifier: Classifier) -> list[str]:
     shared model may lack evaluation.json for other reasons."""
     if classifier.folder is None or (folder := RunFolder(classifier.folder)).finished:
         return []
-    made = folder.metrics.read_bytes().count(b"\n") if folder.metrics.is_file() else None
+    made = folder.last_epoch if folder.metrics.is_file() else None
     epochs = classifier.config.optimization.epochs
     resumable = folder.state.is_file() or folder.previous_state.is_file()
     if not resumable and (made is None or made >= epochs):
