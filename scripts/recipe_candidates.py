@@ -72,6 +72,8 @@ FORMER_ON_A_CPU: Settings = {"encoder": "conv", "width": 0.5}
 ON_A_CPU: Settings = SMALL_IMAGE | {"encoder": "whitened", "width": 0.25, "batch_size": 64, "average_share": 0.1}
 """Five epochs of 45,000 images take as long as the eight epochs of conv."""
 FIFTH: Settings = {"train_fraction": 0.2}
+FEW: Settings = {"train_fraction": 0.04}
+"""1,800 images."""
 IN_SHORT = ("supervised", "ric-on-policy"), (1, 2)
 SEARCHES = {
     **{
@@ -88,5 +90,6 @@ SEARCHES = {
         f"{data}-fifth-cpu": Search(data, FORMER_ON_A_CPU | FIFTH, ON_A_CPU | {"epochs": 12}, {}, *IN_SHORT)
         for data in ("cifar10", "svhn")
     },
+    "cifar10-few-cpu": Search("cifar10", FORMER_ON_A_CPU | FEW, ON_A_CPU | {"epochs": 60}, {}, *IN_SHORT),
     "cifar10-cpu": Search("cifar10", FORMER_ON_A_CPU, ON_A_CPU | {"epochs": 5}, {}, *IN_SHORT),
 }

@@ -104,7 +104,7 @@ def test_few_images_get_even_batches_for_every_method() -> None:
 def test_a_cpu_gets_a_network_and_epochs_that_it_trains_in_minutes() -> None:
     """Measured on a busy machine: 1.5 ms an image of 28 pixels, 7 ms one of 128 (docs/archive/experiments.md)."""
     grey = Facts(rows=9_000, classes=10, side=28)
-    small, narrow = EncoderOptions("conv", width=0.5), EncoderOptions("resnet10", width=0.25, stem="original")
+    small, narrow = EncoderOptions("whitened", width=0.25), EncoderOptions("resnet10", width=0.25, stem="original")
     many = replace(PHOTOS, rows=1_800, classes=10)
     for facts, network, most in ((grey, small, 200_000), (PHOTOS, narrow, 40_000), (many, narrow, 60_000)):
         on_cpu, on_gpu = (preset("fast", None, replace(facts, device=device)) for device in ("cpu", "cuda"))
@@ -112,6 +112,25 @@ def test_a_cpu_gets_a_network_and_epochs_that_it_trains_in_minutes() -> None:
         assert on_cpu.network.width < on_gpu.network.width
         assert facts.rows * on_cpu.optimization.epochs <= most
         assert on_cpu.method == on_gpu.method
+
+
+def test_small_images_on_a_cpu_are_whitened_where_that_was_measured() -> None:
+    """Not few images, larger or very narrow ones, exits, or an encoder that the user names."""
+    facts = Facts(9_000, 10, 32, "cpu")
+    assert facts.is_whitened
+    assert replace(facts, shorter_side=9, encoder="auto").is_whitened
+    for other in (
+        {"rows": 4_999},
+        {"side": 33},
+        {"side": 16},
+        {"shorter_side": 8},
+        {"exits": True},
+        {"encoder": "conv"},
+        {"device": "cuda"},
+    ):
+        assert not replace(facts, **other).is_whitened
+    given = {"epochs": 10, "batch_size": 100}
+    assert preset("fast", None, facts, given).optimization.average == pytest.approx(1 - 10 / 900)
 
 
 def test_a_named_encoder_keeps_its_width() -> None:
@@ -356,7 +375,15 @@ PLANS = {
     "photographs": (PHOTOS, plan(epochs=89, batch_size=30, **FEW_IMAGES)),  # 800 updates of 9 an epoch
     "60 photographs": (replace(PHOTOS, rows=60), plan(epochs=100, batch_size=30, **FEW_IMAGES)),
     "4,000 photographs": (replace(PHOTOS, rows=4_000), plan(epochs=30, batch_size=32, **FEW_IMAGES)),
-    "images on a CPU": (Facts(9_000, 10, 28, "cpu"), plan(epochs=20, batch_size=60, **ON_A_CPU)),
+    "small images on a CPU": (
+        Facts(9_000, 10, 28, "cpu"),
+        plan(epochs=12, batch_size=64, optimizer="muon", warmup_epochs=1.0, average=1 - 10 / (12 * 140)),
+    ),
+    "60,000 small images on a CPU": (
+        Facts(60_000, 10, 28, "cpu"),
+        plan(epochs=5, batch_size=64, optimizer="muon", warmup_epochs=1.0, average=1 - 10 / (5 * 937)),
+    ),
+    "images on a CPU": (Facts(9_000, 10, 33, "cpu"), plan(epochs=20, batch_size=60, **ON_A_CPU)),
     "many images on a CPU": (Facts(60_000, 10, 33, "cpu"), plan(epochs=8, batch_size=60, **ON_A_CPU)),
     "tiny images": (DIGITS, plan(epochs=60, batch_size=128, **LR_OF_FEW)),
     "few tiny images": (Facts(500, 3, 8), plan(epochs=125, batch_size=125, **LR_OF_FEW)),  # 500 updates of 4 an epoch

@@ -25,6 +25,7 @@ from ricnet.models.config import PARTS, Config, Optimization, given_settings
 from ricnet.models.locate import find_encoder
 from ricnet.nets.encoders import TINY_IMAGE, EncoderOptions, is_pretrained
 from ricnet.nets.pretrained import ImageEncoder
+from ricnet.nets.whitened import SMALLEST
 
 Preset = Literal["fast", "paper", "on-policy", "snapshots", "closed-form"]
 """The last three are deprecated names of methods; they will be removed in the next version."""
@@ -46,6 +47,8 @@ ROWS_TO_JUDGE = 50
 than two points of accuracy."""
 HELD_OUT = 0.15
 """Default share of validation rows of an estimator."""
+SMALL_SIDE = 32
+"""Images up to this many pixels a side get a network for small images on a CPU."""
 WORTH_COMPILING = 5_000
 """Updates from which compiling the encoder saves more time than it takes."""
 
@@ -68,6 +71,8 @@ class Facts:
     copies: int = 0
     """Augmented copies of each training image."""
     exits: bool = False
+    shorter_side: int | None = None
+    """Of an image in pixels; None for `side`."""
 
     @classmethod
     def of(cls, dataset: Dataset, device: torch.device, given: Mapping[str, Any]) -> "Facts":
@@ -81,6 +86,7 @@ class Facts:
             freeze=given.get("freeze"),
             copies=given.get("augmented_copies", 0),
             exits=given.get("exits", "none") != "none",
+            shorter_side=min(dataset.view_shape[1:]) if dataset.is_image else None,
         )
 
     @property
@@ -99,6 +105,13 @@ class Facts:
     @property
     def few_photographs(self) -> bool:
         return self.few and self.side > TINY_IMAGE
+
+    @property
+    def is_whitened(self) -> bool:
+        """Whether the recipe of many small images on a CPU applies, for the encoder `whitened`."""
+        small = TINY_IMAGE < self.side <= SMALL_SIDE and (self.shorter_side or self.side) >= SMALLEST
+        ours = self.encoder in (None, "auto", "whitened")
+        return small and ours and self.device == "cpu" and not self.few and not self.exits
 
     @property
     def many_classes(self) -> bool:
@@ -429,7 +442,9 @@ def _network(facts: Facts) -> EncoderOptions:
     if facts.side <= TINY_IMAGE:
         return EncoderOptions()
     chosen = EncoderOptions("resnet10", width=0.5) if facts.few else EncoderOptions()
-    if facts.device == "cpu" and facts.side <= 32:
+    if facts.is_whitened:
+        chosen = EncoderOptions("whitened", width=0.25)
+    elif facts.device == "cpu" and facts.side <= SMALL_SIDE:
         chosen = EncoderOptions("conv", width=0.5)
     elif facts.device == "cpu":
         chosen = EncoderOptions("resnet10", width=0.25, stem="original")
@@ -441,6 +456,8 @@ def _optimization(facts: Facts, given: Mapping[str, Any]) -> Optimization:
         return _texts(facts) if facts.reads_words else _table(facts)
     if facts.few_photographs:
         return _few_images(facts)
+    if facts.is_whitened:
+        return _small_images_on_a_cpu(facts, given)
     if facts.side > TINY_IMAGE and facts.device == "cpu":
         return _many_images_on_a_cpu(facts)
     return _few_rows(facts) if facts.few else _many_rows(facts, given)
@@ -472,6 +489,21 @@ def _many_images_on_a_cpu(facts: Facts) -> Optimization:
     )
 
 
+def _small_images_on_a_cpu(facts: Facts, given: Mapping[str, Any]) -> Optimization:
+    """Short runs of the encoder `whitened`: twelve epochs of 9,000 images (docs/questions/recipes.md)."""
+    settings = Optimization(
+        epochs=max(5, round(108_000 / facts.rows)),
+        batch_size=64,
+        optimizer="muon",
+        lr=4e-3,
+        weight_decay=0.5,
+        warmup_epochs=1.0,
+        clip=None,
+        select="calibrated",
+    )
+    return averaged(settings, facts, given)
+
+
 def _few_rows(facts: Facts) -> Optimization:
     """At least 500 updates."""
     batch_size = even_batch(facts.rows, 128) if facts.rows < VERY_FEW_ROWS else 128
@@ -481,21 +513,27 @@ def _few_rows(facts: Facts) -> Optimization:
 
 def _many_rows(facts: Facts, given: Mapping[str, Any]) -> Optimization:
     """Strong weight decay suits image encoders with batch norm: the scale of their weights has no effect on the output,
-    so decay sets the effective learning rate. The average of the weights depends on the number of updates, which the
-    user may have changed."""
-    own = {name: given[name] for name in ("epochs", "batch_size") if name in given}
-    settings = replace(Optimization(epochs=120, batch_size=512), **given_settings(Optimization, own))
-    updates = settings.epochs * (facts.rows // min(settings.batch_size, facts.rows))
-    return replace(
-        settings,
+    so decay sets the effective learning rate."""
+    settings = Optimization(
+        epochs=120,
+        batch_size=512,
         lr=4e-3,
         weight_decay=0.5,
         warmup_epochs=2.0,
         clip=None,
         cutout=facts.side // 4 if facts.side > TINY_IMAGE else 0,
-        average=min(0.999, max(0.0, 1 - 10 / updates)),  # over a tenth of the run, at most 1,000 updates
         select="calibrated",
     )
+    return averaged(settings, facts, given)
+
+
+def averaged(settings: Optimization, facts: Facts, given: Mapping[str, Any]) -> Optimization:
+    """With the average of the weights over a tenth of the run, at most 1,000 updates. The user may have changed the
+    number of updates."""
+    own = {name: given[name] for name in ("epochs", "batch_size") if name in given}
+    settings = replace(settings, **given_settings(Optimization, own))
+    updates = settings.epochs * (facts.rows // min(settings.batch_size, facts.rows))
+    return replace(settings, average=min(0.999, max(0.0, 1 - 10 / updates)))
 
 
 # Tables: each setting maps numbers of rows to values; `by_rows` interpolates between them
