@@ -47,6 +47,12 @@ class Reading(Outer):
     several: tuple[str, ...] = ()
 
 
+def test_none_is_no_value_unless_the_flag_takes_any_text() -> None:
+    for word in ("None", "none"):
+        assert parse(Outer, ["here", "--clip", word], "test").inner.clip is None
+    assert parse(Reading, ["here", "--data", "none"], "test").data == "none"
+
+
 @dataclass(frozen=True)
 class Sharing:
     repo: Annotated[str, Positional("USER/NAME")]

@@ -238,7 +238,7 @@ def _add_option(parser: Any, flag: Flag, **more: Any) -> None:
 
 def _convert(kind: Any, text: str) -> Any:
     options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    if NoneType in options and text == "None":
+    if NoneType in options and (text == "None" or (text == "none" and str not in options)):
         return None
     for option in options:
         if get_origin(option) is Literal:
