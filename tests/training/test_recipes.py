@@ -115,12 +115,12 @@ def test_a_cpu_gets_a_network_and_epochs_that_it_trains_in_minutes() -> None:
 
 
 def test_small_images_on_a_cpu_are_whitened_where_that_was_measured() -> None:
-    """Not few images, larger or very narrow ones, exits, or an encoder that the user names."""
+    """Not very few images, larger or very narrow ones, exits, or an encoder that the user names."""
     facts = Facts(9_000, 10, 32, "cpu")
     assert facts.is_whitened
     assert replace(facts, shorter_side=9, encoder="auto").is_whitened
     for other in (
-        {"rows": 4_999},
+        {"rows": 999},
         {"side": 33},
         {"side": 16},
         {"shorter_side": 8},
@@ -378,6 +378,10 @@ PLANS = {
     "small images on a CPU": (
         Facts(9_000, 10, 28, "cpu"),
         plan(epochs=12, batch_size=64, optimizer="muon", warmup_epochs=1.0, average=1 - 10 / (12 * 140)),
+    ),
+    "1,000 small images on a CPU": (
+        Facts(1_000, 10, 28, "cpu"),
+        plan(epochs=30, batch_size=64, optimizer="muon", warmup_epochs=1.0, average=1 - 10 / (30 * 15)),
     ),
     "60,000 small images on a CPU": (
         Facts(60_000, 10, 28, "cpu"),

@@ -108,10 +108,10 @@ class Facts:
 
     @property
     def is_whitened(self) -> bool:
-        """Whether the recipe of many small images on a CPU applies, for the encoder `whitened`."""
+        """Whether the recipe of small images on a CPU applies, for the encoder `whitened`."""
         small = TINY_IMAGE < self.side <= SMALL_SIDE and (self.shorter_side or self.side) >= SMALLEST
         ours = self.encoder in (None, "auto", "whitened")
-        return small and ours and self.device == "cpu" and not self.few and not self.exits
+        return small and ours and self.device == "cpu" and self.rows >= VERY_FEW_ROWS and not self.exits
 
     @property
     def many_classes(self) -> bool:
@@ -454,10 +454,10 @@ def _network(facts: Facts) -> EncoderOptions:
 def _optimization(facts: Facts, given: Mapping[str, Any]) -> Optimization:
     if facts.is_table:
         return _texts(facts) if facts.reads_words else _table(facts)
-    if facts.few_photographs:
-        return _few_images(facts)
     if facts.is_whitened:
         return _small_images_on_a_cpu(facts, given)
+    if facts.few_photographs:
+        return _few_images(facts)
     if facts.side > TINY_IMAGE and facts.device == "cpu":
         return _many_images_on_a_cpu(facts)
     return _few_rows(facts) if facts.few else _many_rows(facts, given)
@@ -492,7 +492,7 @@ def _many_images_on_a_cpu(facts: Facts) -> Optimization:
 def _small_images_on_a_cpu(facts: Facts, given: Mapping[str, Any]) -> Optimization:
     """Short runs of the encoder `whitened`: twelve epochs of 9,000 images (docs/questions/recipes.md)."""
     settings = Optimization(
-        epochs=max(5, round(108_000 / facts.rows)),
+        epochs=min(30, max(5, round(108_000 / facts.rows))),
         batch_size=64,
         optimizer="muon",
         lr=4e-3,
