@@ -13,6 +13,7 @@ from problems import CPU
 from ricnet.data import Dataset
 from ricnet.data.dataset import PHOTOGRAPHS
 from ricnet.errors import in_flags
+from ricnet.methods import RIC, OnPolicy
 from ricnet.models.classifier import Classifier
 from ricnet.models.config import Config, Optimization
 from ricnet.models.run import RunFolder
@@ -43,6 +44,10 @@ def test_the_announcement_names_method_data_and_device(dataset: Dataset) -> None
         fact in said
         for fact in ("RIC, Algorithm 1 (ric): ", "96 rows of 4 numbers", "3 classes", "mlp", "3 epochs", "cpu")
     )
+    marginal = replace(of_epochs(3), method=RIC(credit="marginal"))
+    assert "training RIC, Algorithm 1, marginal credit (ric): " in announcement(marginal, dataset, CPU)
+    on_policy = replace(of_epochs(3), method=OnPolicy())
+    assert "training RIC, on-policy (ric-on-policy): " in announcement(on_policy, dataset, CPU)
     assert "1 epoch," in announcement(of_epochs(1), dataset, CPU)
     assert "your own" in announcement(own_encoder(of_epochs(3)), dataset, CPU)
 

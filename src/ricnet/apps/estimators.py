@@ -90,9 +90,10 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weight_decay: float | None = None
     """Weight decay. Raise it against over-fitting, lower it if too little is learned."""
     encoder: str | nn.Module = "auto"
-    """Network that reads the input: tabular or mlp (tables), tfidf or words (texts), conv, resnet10, resnet18 or
-    resnet34 (images), or any module from inputs to vectors. auto takes tabular for tables, tfidf for texts, conv for
-    images of up to 16 pixels a side and a ResNet above. hf:FOLDER, hf:USER/NAME and timm:NAME are pretrained."""
+    """Network that reads the input: tabular or mlp (tables), tfidf or words (texts), conv, whitened, resnet10,
+    resnet18 or resnet34 (images), or any module from inputs to vectors. auto takes tabular for tables, tfidf for texts,
+    conv for images of up to 16 pixels a side and a ResNet above, on a CPU whitened up to 32 pixels. hf:FOLDER,
+    hf:USER/NAME and timm:NAME are pretrained."""
     freeze: bool | None = None
     """Do not train the encoder: each row is encoded once, for all folds and searches. None freezes a pretrained encoder
     if there are few rows, or on a CPU."""

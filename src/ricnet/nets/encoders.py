@@ -44,7 +44,8 @@ class EncoderOptions:
     for small images and short runs: a whitening convolution computed from the data, then three blocks. auto takes conv
     for images of up to 16 pixels a side and resnet18 above, tfidf for texts, and for tables tabular (preset fast) or
     mlp (paper). Above 16 pixels the preset fast takes resnet10 of half the --width for fewer than 5,000 images; on a
-    CPU it takes conv of half the width up to 32 pixels, and resnet10 of a quarter above. Pretrained encoders: hf:FOLDER
+    CPU it takes whitened of a quarter of the width up to 32 pixels (conv of half for fewer than 1,000 images or with
+    exits), and resnet10 of a quarter above. Pretrained encoders: hf:FOLDER
     or hf:USER/NAME (transformers), timm:NAME or timm:NAME@FILE.safetensors (timm)."""
     width: float = 1.0
     """Multiplies every layer's width. Raise it for accuracy, lower it for speed; the thought grows with it."""

@@ -19,6 +19,7 @@ from ricnet.data.registry import is_resizable
 from ricnet.errors import Interrupted as Interrupted
 from ricnet.errors import counted, in_flags, setting
 from ricnet.evaluation.baselines import better_baseline
+from ricnet.methods import RIC
 from ricnet.models.classifier import Classifier, encoder_name
 from ricnet.models.config import Config, to_json
 from ricnet.models.run import RunFolder
@@ -49,7 +50,8 @@ def announcement(config: Config, dataset: Dataset, device: torch.device, process
         shape = counted(dataset.input_shape[0], NUMBERS[dataset.unit])
     where = f"{device}" if processes == 1 else f"{processes} processes on {device.type}"
     title = method_title(to_json(config)["method"])
-    title = "RIC, Algorithm 1" if title == "RIC" else title
+    if config.method.name == RIC.name:
+        title = title.replace("RIC", "RIC, Algorithm 1", 1)
     return (
         f"training {title} ({config.method.name}): {rows} of {shape}, {len(dataset.class_names)} classes, "
         f"encoder {encoder_name(config, dataset.input_shape)}, {counted(config.optimization.epochs, 'epoch')}, "
