@@ -397,7 +397,8 @@ def _method_settings(
 ) -> dict[str, Any]:
     """Settings of the first row that matches. With `any_data`, only the numbers of rows and classes are compared, as in
     the retired presets."""
-    known = replace(facts, side=0, text=False, freeze=False, exits=True) if any_data else facts  # no row for tables
+    # With exits no row for tables matches.
+    known = replace(facts, side=0, text=False, freeze=False, exits=True) if any_data else facts
     _, _, _, settings, spread = next(row for row in METHOD_SETTINGS if issubclass(kind, row[0]) and row[2](known))
     if spread is None:
         return dict(settings)
