@@ -157,6 +157,20 @@ def test_flags_override_the_configuration_of_a_repeated_run(digits_run: Path, ru
     assert (config["seed"], config["optimization"]["epochs"], config["method"]["horizon"]) == (5, 1, 4)
 
 
+def test_a_final_fit_of_a_run_that_stopped_by_patience_has_its_selected_epoch(
+    table_run: Path, run_ric: RunRic, tmp_path: Path
+) -> None:
+    stored, final = json.loads((table_run / "config.json").read_text())["config"], tmp_path / "final"
+    chosen = json.loads((table_run / "evaluation.json").read_text())["selected_epoch"]
+    assert stored["optimization"]["patience"] is not None
+    said = run_ric("train", "--config", table_run, "--final-fit", "--out", final, "--device", "cpu").err
+    assert f"note: --epochs {chosen}, the selected epoch of {table_run}" in said
+    config = json.loads((final / "config.json").read_text())["config"]
+    assert (config["optimization"]["epochs"], config["final_fit"]) == (chosen, True)
+    run_ric("train", "--config", table_run, "--final-fit", "--epochs", 1, "--out", tmp_path / "one", "--device", "cpu")
+    assert json.loads((tmp_path / "one" / "config.json").read_text())["config"]["optimization"]["epochs"] == 1
+
+
 def test_a_temperature_is_fitted_reported_and_applied(tmp_path: Path, run_ric: RunRic) -> None:
     out = tmp_path / "run"
     noisy = ["--label-noise", "0.3", "--calibration", "temperature"]

@@ -118,6 +118,8 @@ def train(arguments: Sequence[str]) -> None:
     start = None if options.config is None else _settings_of(options.config)
     if start is not None and given.keys() & {"method", "preset"}:
         raise RicnetError("--config brings its own method and preset; remove --method and --preset.")
+    if start is not None and settings.get("final_fit") and "epochs" not in settings:
+        settings |= _epochs_of(options.config, start)
     check_settings(settings, given_methods(given) if start is None else [start.method.name], start or Config())
     request = Request(
         *(given.get("data"), settings, options.target, options.method, given.get("preset"), start),
@@ -137,6 +139,16 @@ def _settings_of(run: Path) -> Config:
     if not path.exists():
         raise RicnetError(f"--config {path} does not exist; give the folder of a run, or its config.json.")
     return from_json(read_json(path).get("config"), str(path))
+
+
+def _epochs_of(run: Path, start: Config) -> dict[str, int]:
+    """A final fit has no validation rows to stop by: it takes as many epochs as the run had that stopped by them."""
+    folder = RunFolder(run if run.is_dir() else run.parent)
+    if start.optimization.patience is None or not folder.finished:
+        return {}
+    epochs = int(read_json(folder.evaluation)["selected_epoch"])
+    say([f"note: --epochs {epochs}, the selected epoch of {folder.path}"], Narrator(stderr=True))
+    return {"epochs": epochs}
 
 
 def _present(folder: RunFolder) -> None:
