@@ -359,6 +359,12 @@ def test_bad_settings_are_refused_by_the_names_they_have_here(changes: dict[str,
         small(**changes).fit(X, Y)
 
 
+@pytest.mark.parametrize("algorithm", ["act", "ric-closed"])  # the first is a method, but not one of RIC's
+def test_only_algorithms_of_ric_are_algorithms(algorithm: str) -> None:
+    with refusal(f"algorithm='{algorithm}' is unknown", "ric-closed-form", kind=InputError):
+        small(ricnet.RICClassifier, algorithm=algorithm).fit(X, Y)
+
+
 def test_images_with_exits_keep_rows_aside_to_leave_by() -> None:
     images, labels = load_digits(return_X_y=True)
     images = (images[:300] * 255 / 16).astype(np.uint8).reshape(-1, 8, 8)

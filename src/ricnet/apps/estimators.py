@@ -32,7 +32,7 @@ from ricnet.data.images import as_bytes
 from ricnet.data.labels import TEXT
 from ricnet.data.tables import frame_table
 from ricnet.data.texts import as_texts, fit_text
-from ricnet.errors import InputWarning, RicnetError, in_python, listed, spelled_in_python
+from ricnet.errors import InputWarning, RicnetError, in_python, listed, spelled_in_python, what_else
 from ricnet.evaluation.conformal import Score
 from ricnet.evaluation.costs import costs_of
 from ricnet.io import is_frame
@@ -320,8 +320,16 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 unwatched |= unwatched_table(len(dataset.train))
             settings = unwatched | settings
         # By default RICClassifier uses the default algorithm of `ric train`.
-        algorithm = self.algorithm if self.method is RIC else self.method.name
+        algorithm = self._algorithm() if self.method is RIC else self.method.name
         return configure(dataset, algorithm, self.preset, pick_device(self.device), seed=seed, **settings)
+
+    def _algorithm(self) -> str | None:
+        """One of RIC's algorithms; other methods have classes of their own."""
+        chosen: str | None = self.algorithm
+        names = [name for name, kind in METHODS.items() if issubclass(kind, RIC)]
+        if chosen is not None and chosen not in names:
+            raise InputError(f"algorithm={chosen!r} is unknown; {what_else(str(chosen), names)}")
+        return chosen
 
 
 ABOUT_RIC = """Reinforced Iterative Classification.
