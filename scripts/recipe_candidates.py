@@ -88,7 +88,7 @@ SEARCHES = {
     },
     **{
         f"{data}-fifth-cpu": Search(data, FORMER_ON_A_CPU | FIFTH, ON_A_CPU | {"epochs": 12}, {}, *IN_SHORT)
-        for data in ("cifar10", "svhn")
+        for data in ("cifar10", "svhn", "fashion-mnist")
     },
     "cifar10-few-cpu": Search("cifar10", FORMER_ON_A_CPU | FEW, ON_A_CPU | {"epochs": 30}, {}, *IN_SHORT),
     "cifar10-cpu": Search("cifar10", FORMER_ON_A_CPU, ON_A_CPU | {"epochs": 5}, {}, *IN_SHORT),
