@@ -15,7 +15,17 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from refusals import cases, refusal
 from ricnet.data.columns import Category, Columns, Date, Number, columns_from_json, fit_columns, is_plain
-from ricnet.data.tables import Cells, Table, TableError, parse_date, parse_number, read_json_lines, show_date
+from ricnet.data.notation import ENGLISH, PLAIN, POINTS
+from ricnet.data.tables import (
+    Cells,
+    Table,
+    TableError,
+    parse_date,
+    parse_number,
+    parse_table,
+    read_json_lines,
+    show_date,
+)
 from ricnet.data.texts import Text
 
 DAY = float((date(2024, 2, 29) - date(1970, 1, 1)).days)
@@ -361,6 +371,9 @@ NUMBER = {"kind": "number", "name": "a", "mean": 0, "std": 1, "flagged": False}
         {"target": "y", "inputs": [{"kind": "category", "name": "a", "values": [], "other": False}]},
         {"target": "y", "inputs": [{"kind": "date", "name": "a"}]},
         {"target": "y", "inputs": [NUMBER | {"kind": "date", "format": "%Q"}]},
+        {"target": "y", "inputs": [NUMBER | {"notation": "1 234"}]},
+        {"target": "y", "inputs": [NUMBER | {"unit": 3}]},
+        {"target": "y", "inputs": [NUMBER | {"unit": "\n"}]},
     ],
 )
 def test_damaged_columns_are_refused(entry: Any) -> None:
@@ -421,6 +434,156 @@ def test_month_first_dates_get_a_note_and_mixed_forms_are_texts() -> None:
     columns, notes = learn(a=["2024-01-01", "01/02/2024"] * 4)
     assert columns.inputs == (Category("a", ("01/02/2024", "2024-01-01"), False),)
     assert notes == ()
+
+
+def test_unambiguous_dates_may_be_mixed() -> None:
+    """They became a category whose values were nearly all rare."""
+    cells = ["2024-02-29", "27.11.2024", "2024-02-28", "2024/03/01"]
+    columns, notes = learn(a=cells)
+    [date_column] = columns.inputs
+    assert isinstance(date_column, Date)
+    assert (date_column.format, date_column.gaps) == ("iso", ())
+    values = date_column.read(Cells(cells)).values
+    assert values.tolist() == [DAY, DAY + 272, DAY - 1, DAY + 1]
+    assert any("several forms" in note and "'27.11.2024'" in note for note in notes)
+    assert len(learn(a=cells[::2])[1]) == 1
+
+
+def test_new_dates_may_have_any_unambiguous_form() -> None:
+    for cells in (["2024-02-28", "2024-03-01"], ["28.02.2024", "01.03.2024"], ["02/28/2024", "03/01/2024"]):
+        encoded = fit(a=cells).encode(table(a=[cells[0], "2024-02-28", "28.02.2024", "2024/02/28"]))
+        assert encoded.tolist() == [[-1]] * 4
+    with refusal("'28/02/2024'"):
+        fit(a=["2024-02-28", "2024-03-01"]).encode(table(a=["28/02/2024"]))
+
+
+def read(text: str) -> tuple[Columns, Table, tuple[str, ...]]:
+    """Columns learned from a file without a target, its table, and the notes."""
+    parsed = parse_table(text, "my.csv")
+    columns, notes = fit_columns(parsed, "y")
+    return columns, parsed, notes
+
+
+def values(text: str, column: int = 0) -> list[float]:
+    columns, parsed, _ = read(text)
+    reader = columns.inputs[column]
+    assert isinstance(reader, Number)
+    return reader.read(parsed.columns[reader.name]).values.tolist()
+
+
+def named(notes: tuple[str, ...], *facts: str) -> bool:
+    return any(all(fact in note for fact in facts) for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a;z\n1.842;-1,5\n987;0,5\n12.345.678;1\n", [1842, 987, 12_345_678]),  # decimal commas in z
+        ("a;z\n1.842;1\n987,5;2\n12;3\n", [1842, 987.5, 12]),  # in the column itself
+        ("a;z\n23.154,68;1\n63,2;2\n7;3\n", [23154.68, 63.2, 7]),
+        ("a;z\n1.842;-1.5\n987;0.5\n12.345;1\n", [1.842, 987, 12.345]),  # no decimal comma
+        ("\n".join(["a;z", "1.842;x, y", *["987;0"] * 20]), [1.842, *[987] * 20]),  # a comma, but not in a number
+        ("a;z\n1.842;-1,5\n0.5;0,5\n12.345;1\n", [1.842, 0.5, 12.345]),  # 0.5 has a decimal point
+        ("a;z\n1,842;1\n987;2\n12,345;3\n", [1.842, 987, 12.345]),  # a file with semicolons
+        ("a;z\n1,234.5;1\n987;2\n12,345;3\n", [1234.5, 987, 12345]),
+        ('a,z\n"1,842",1.5\n987,2\n"12,345.5",3\n', [1842, 987, 12345.5]),
+        ('a,z\n"1,842",1.5\n987,2\n"12,345",3\n', [1842, 987, 12345]),
+        ('a,z\n"1,842","1,5"\n987,2\n"12,345",3\n', [1.842, 987, 12.345]),  # decimal commas in z
+        ('a,z\n"63,2",1\n987,2\n"12,345",3\n', [63.2, 987, 12.345]),
+        ('a,z\n1.842,"1,5"\n987,2\n3,3\n', [1842, 987, 3]),
+        ("a,z\n1.842,1\n12.345.678,2\n3,3\n", [1842, 12_345_678, 3]),  # two points
+        ("a,z\n5.1 %,1\n7%,2\n-3 %,3\n", [5.1, 7, -3]),
+        ("a;z\n5.125 %;1,5\n7.1 %;2,5\n", [5.125, 7.1]),
+        ('a,z\n"€ 1.842,5",1\n€ 7,2\n€ 12.345,3\n', [1842.5, 7, 12345]),
+    ],
+)
+def test_the_whole_table_says_what_points_and_commas_mean(text: str, expected: list[float]) -> None:
+    """1.234 beside 987 was 1.234 in a German file; numbers with commas or units became texts and were left out."""
+    assert values(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("a;z\n987;-1,5\n1.842;0,5\n", ("'a'", "'1.842' as 1842")),
+        ('a,z\n987,1\n"1,842.5",2\n', ("'a'", "'1,842.5' as 1842.5")),
+        ('a,z\n987,1\n"63,2",2\n', ("'a'", "'63,2' as 63.2")),
+        ("a,z\n5.1 %,1\n7 %,2\n", ("'a'", "'5.1 %' as 5.1")),
+    ],
+)
+def test_numbers_that_are_written_in_another_way_are_noted_with_an_example(text: str, facts: tuple[str, ...]) -> None:
+    _, _, notes = read(text)
+    assert len(notes) == 1
+    assert named(notes, *facts)
+
+
+def test_points_that_may_separate_thousands_are_noted() -> None:
+    assert named(read("a,z\n1.842,7\n987,5\n")[2], "'a'", "'1.842' is read as 1.842", "write 1842")
+    assert named(read("a;z\n1.842;7\n987;5\n")[2], "'a'", "write 1842")
+    assert read("\n".join(["a", *map(str, range(40)), "n.a."]))[2] == ()
+    for cells in (["1.842", "987.123"], ["1.842", "1500"], ["1.842", "987", "0.5"], ["7", "8"]):
+        assert read("\n".join(["a", *cells]))[2] == ()
+    assert read("a;z\n63,2;1\n70,5;3\n")[2] == ()  # usual in files with semicolons
+
+
+def test_new_rows_are_written_as_the_training_rows_or_plainly() -> None:
+    columns, _, _ = read("a;z;p\n1.000;-1,0;1 %\n3.000;1,0;3 %\n")
+    assert [column.notation for column in columns.inputs if isinstance(column, Number)] == [POINTS] * 3
+    again = columns_from_json(json.loads(json.dumps(columns.to_json())), "config.json")
+    assert again == columns
+    for text in ("a;z;p\n4.000;2,0;4 %\n", 'a,z,p\n4000,"2,0",4\n'):
+        assert again.encode(parse_table(text, "new.csv")).tolist() == [[2, 2, 2]]
+    for line in ('{"a": 4000, "z": "2,0", "p": "4 %"}', '{"a": "4.000", "z": 2.0, "p": 4}'):
+        assert again.encode(read_json_lines(io.StringIO(line), "new.jsonl")).tolist() == [[2, 2, 2]]
+    [[typed, *_]] = again.encode(read_json_lines(io.StringIO('{"a": 4.125, "z": 0, "p": 2}'), "new.jsonl")).tolist()
+    assert typed == pytest.approx((4.125 - 2000) / 1000)  # a number of JSON has no signs between thousands
+    with refusal("'1,234.5'", "numbers such as 1.234,5"):
+        again.encode(parse_table('a,z,p\n"1,234.5",0,2\n', "new.csv"))
+
+
+def test_plain_columns_are_stored_as_before_and_read_decimal_commas_of_files_with_semicolons() -> None:
+    columns, _, _ = read("a,z\n1,5\n3,7.5\n")
+    assert set(columns.to_json()["inputs"][0]) == {"kind", "name", "mean", "std", "flagged", "gaps"}
+    assert columns.encode(parse_table("a;z\n2,0;6,25\n", "new.csv")).tolist() == [[0, 0]]
+    with refusal("'2,0'"):
+        columns.encode(parse_table('a,z\n"2,0",6\n', "new.csv"))
+    assert [read(f"a,z\n{cell},1\n5,2\n")[0].inputs[0].notation for cell in ("3", '"3,000.5"')] == [PLAIN, ENGLISH]
+
+
+def test_a_unit_must_be_that_of_nineteen_cells_in_twenty() -> None:
+    def with_bare(count: int) -> list[str]:
+        return [f"{row}.5" if row < count else f"{row}.5 %" for row in range(100)]
+
+    few, many = fit(sure=INCOMES[:100], a=with_bare(5)), fit(sure=INCOMES[:100], a=with_bare(6))
+    assert [column.unit for column in few.inputs if isinstance(column, Number)] == ["", "%"]
+    assert [column.name for column in many.inputs] == ["sure"]
+    assert isinstance(fit(a=["12 kg", "13 lb"] * 4).inputs[0], Category)
+
+
+def test_a_column_without_a_name_is_read_or_left_out_with_a_note() -> None:
+    columns, _, notes = read("b,\n1,0.5\n2,-3\n")
+    assert [column.name for column in columns.inputs] == ["b", "Unnamed: 1"]
+    assert named(notes, "Column 2 has no name", "'Unnamed: 1'")
+    for cells in (["0", "1", "2"], ["7", "3", "12"]):
+        columns, _, notes = read("\n".join([",b", *(f"{cell},{row % 2}" for row, cell in enumerate(cells))]))
+        assert [column.name for column in columns.inputs] == ["b"]
+        assert notes == ("Column 1 has no name and numbers the rows, so it was left out.",)
+
+
+@pytest.mark.parametrize("cell", ["{0}:{0}", "~{0}.5", "{0} x {0}", "{0}/{0}"])
+def test_lost_cells_that_look_like_numbers_are_noted(cell: str) -> None:
+    columns, notes = learn(sure=INCOMES, a=[cell.format(row) for row in range(400)])
+    assert [column.name for column in columns.inputs] == ["sure"]
+    assert named(notes, "'a'", "left out", "look like numbers", repr(cell.format(0)), "23154.68")
+    some = [cell.format(row // 4 if row < 20 else row) for row in range(400)]
+    columns, notes = learn(sure=INCOMES, a=some)
+    assert isinstance(columns.inputs[1], Category)
+    assert named(notes, "'a' is read as text", "look like numbers")
+
+
+def test_other_texts_are_not_called_numbers() -> None:
+    for cells in ([f"K{row:05}" for row in range(400)], [f"{row % 3}:1" for row in range(400)]):
+        assert not named(learn(sure=INCOMES, a=cells)[1], "look like numbers")
 
 
 def test_a_frame_of_numbers_without_gaps_is_plain() -> None:

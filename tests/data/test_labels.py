@@ -117,6 +117,32 @@ def test_the_target_is_part_of_the_name(path: Path, tmp_path: Path, monkeypatch:
     assert len(load("my.csv#number", target="kind").class_names) == 2
 
 
+@pytest.mark.parametrize(
+    ("labels", "facts"),
+    [
+        (["A", "a", "b"], ("'A' and 'a'",)),
+        (["1", "1.0", "0", "01"], ("'01' and '1' and '1.0'",)),
+        (["1", "10", "None"], ()),
+        (["a", "b", "none"], ()),
+        (["1" + "0" * 30, "1" * 31], ()),
+    ],
+)
+def test_classes_that_differ_in_case_or_number_format_are_noted(
+    path: Path, labels: list[str], facts: tuple[str, ...]
+) -> None:
+    notes = [note for note in labelled(path, labels * 10).notes if "differ only in case" in note]
+    assert len(notes) == bool(facts)
+    assert all(fact in notes[0] for fact in facts)
+
+
+def test_notes_of_the_file_are_notes_of_the_data(path: Path) -> None:
+    rows = [f"{row},{'größer' if row % 2 else 'klein'}" for row in range(40)]
+    path.write_bytes("\n".join(["a,kind", *rows]).encode("cp1252"))
+    data = load(path, target="kind")
+    assert data.class_names == ("größer", "klein")
+    assert "Windows-1252" in data.notes[0]
+
+
 MEASURED = [f"{row / 7:.3f}" for row in range(51)]
 
 
@@ -136,6 +162,14 @@ MEASURED = [f"{row / 7:.3f}" for row in range(51)]
 def test_errors_name_the_cause(path: Path, labels: list[str], target: str | None, named: tuple[str, ...]) -> None:
     with refusal("my.csv", *named):
         load(write(path, labels), target=target)
+
+
+@pytest.mark.parametrize(("delimiter", "quote"), [(";", ""), (",", '"')])
+def test_a_measurement_with_decimal_commas_is_refused(path: Path, delimiter: str, quote: str) -> None:
+    rows = [f"{row}{delimiter}{quote}{cell.replace('.', ',')}{quote}" for row, cell in enumerate(MEASURED)]
+    path.write_text("\n".join([f"a{delimiter}kind", *rows]))
+    with refusal("my.csv", "'kind'", "51 different numbers"):
+        load(path, target="kind")
 
 
 def test_numbers_that_repeat_are_no_measurement(path: Path) -> None:

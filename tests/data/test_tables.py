@@ -1,5 +1,6 @@
 import contextlib
 import gzip
+import io
 import math
 import sys
 import tracemalloc
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from refusals import cases, refusal
 from ricnet.data import load, tables
-from ricnet.data.columns import Columns, Number
+from ricnet.data.columns import Category, Columns, Number
 from ricnet.data.inputs import read_inputs
+from ricnet.data.notation import NOTATIONS, POINTS
 from ricnet.data.tables import (
     BLOCK,
     MISSING,
@@ -24,6 +26,8 @@ from ricnet.data.tables import (
     is_missing,
     parse_number,
     parse_table,
+    parse_written,
+    read_json_lines,
     read_table,
 )
 from ricnet.errors import RicnetError
@@ -42,8 +46,8 @@ def test_cells_are_found_for_every_delimiter(delimiter: str) -> None:
     ("text", "columns", "lines"),
     [
         ('a,b\n"1,5","two\nlines"\n3,"say ""it"""\n', {"a": ["1,5", "3"], "b": ["two\nlines", 'say "it"']}, [3, 4]),
-        ("a;b\n-1,25;x,y\n", {"a": ["-1.25"], "b": ["x,y"]}, [2]),  # with semicolons decimals may have a comma
-        (",a\n0,5\n1,6\n", {"a": ["5", "6"]}, [2, 3]),  # pandas' own CSV, whose first column counts the rows
+        ("a;b\n-1,25;x,y\n", {"a": ["-1,25"], "b": ["x,y"]}, [2]),
+        (",a\n0,5\n1,6\n", {"Unnamed: 0": ["0", "1"], "a": ["5", "6"]}, [2, 3]),  # pandas' name of it
         ("a,b\n1,2\n,\n \n\n , \n3,4\n", {"a": ["1", "", "", "3"], "b": ["2", "", "", "4"]}, [2, 3, 6, 7]),
         ('a\n1\n""\n\n2\n', {"a": ["1", "", "2"]}, [2, 3, 5]),
         ('a,b\n1,2\n""\n" "\n4,5\n', {"a": ["1", "4"], "b": ["2", "5"]}, [2, 5]),  # below several names: a blank line
@@ -116,6 +120,64 @@ def test_files_and_frames_have_the_same_cells(tmp_path: Path) -> None:
         read_table(tmp_path / "absent.csv")
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_a_table_in_windows_1252_is_read_with_a_note(name: str, tmp_path: Path) -> None:
+    content = "Größe;Preis\nKöln;5 €\n".encode("cp1252")
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    table = read_table(tmp_path / name)
+    assert table.columns == {"Größe": ["Köln"], "Preis": ["5 €"]}
+    assert [("Windows-1252" in note, name in note) for note in table.take([0]).notes] == [(True, True)]
+    model = Columns("y", (Category("Größe", ("Köln", "Bonn"), False),))
+    assert model.surprises(table) == table.notes
+    (tmp_path / "utf8.csv").write_text("Größe\nKöln\n", encoding="utf-8")
+    assert read_table(tmp_path / "utf8.csv").notes == ()
+
+
+def test_only_cells_that_were_texts_may_have_signs_between_thousands() -> None:
+    """1.234 is a number of JSON and of a data frame; in a German file it may be 1234."""
+    cells = ["1.234", "12.345.678", "63,2", "1.234,5", ""]
+    for typed, first in ((False, 1234.0), (True, 1.234)):
+        values = Cells(cells, typed=typed).numbers_as(POINTS).values
+        np.testing.assert_array_equal(values, [first, 12_345_678, 63.2, 1234.5, np.nan])
+        assert Cells(["1.234"], typed=typed).numbers_as(POINTS).values.tolist() == [first]
+    rows = '{"a": 1.234, "b": "1.234", "c": 3}\n{"a": "1", "b": null, "c": 4}\n'
+    json_table = read_json_lines(io.StringIO(rows), "it")
+    assert {name: column.typed for name, column in json_table.columns.items()} == {"a": True, "b": False, "c": False}
+    frame = frame_table(pd.DataFrame({"a": [1.234, 2.5], "b": ["1.234", None]}))
+    assert {name: column.typed for name, column in frame.columns.items()} == {"a": True, "b": False}
+    text = parse_table("a;b\n1.234;2\n", "it").columns["a"]
+    assert (text.typed, text.take([0]).typed, text.take([0]).decimal_comma) == (False, False, True)
+
+
+NUMERALS = [
+    "1.234",
+    "12.345.678",
+    "1,234",
+    "1,234.5",
+    "1.234,5",
+    "63,2",
+    "987",
+    "-5",
+    "0.5",
+    "+1.000,25",
+    "NA",
+    "",
+    "x",
+]
+
+
+@given(st.lists(st.sampled_from([*NUMERALS, "5 %", "€ 1.234", "two\nlines", "1_0", "1e3"]), max_size=9), st.booleans())
+@pytest.mark.parametrize("notation", sorted(NOTATIONS))
+@pytest.mark.parametrize("unit", ["", "%", "€"])
+def test_cells_of_a_notation_are_read_one_by_one_whatever_the_others_are(
+    notation: str, unit: str, cells: list[str], typed: bool
+) -> None:
+    one_by_one = [parse_written(cell, notation, unit, typed) for cell in cells]
+    found = Cells(cells, typed=typed).numbers_as(notation, unit)
+    np.testing.assert_array_equal(found.values, [math.nan if value is None else value for value in one_by_one])
+    assert found.odd.tolist() == [row for row, value in enumerate(one_by_one) if value is None]
+
+
 def test_parquet_is_read_where_its_extra_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "a.parquet"
@@ -157,7 +219,9 @@ def test_parquet_that_unpacks_to_too_much_is_refused(
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("a.csv", "Straße,b\nKöln,2\n".encode("latin-1"), ("UTF-8",)),
+        ("a.jsonl", '{"a": "Köln"}'.encode("latin-1"), ("UTF-8",)),
+        ("a.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", ("UTF-8",)),
+        ("a.csv", b"a,b\n\x81,1\n", ("UTF-8",)),  # no letter of Windows-1252 either
         ("a.csv.gz", b"size,kind\n1,a\n", ("gzip",)),
         ("a.csv.gz", gzip.compress(b"size,kind\n1,a\n" * 100, mtime=0)[:-20], ("gzip",)),
         ("a.jsonl", b'{"a": 1}\n{"a": }\n', ("line 2",)),

@@ -3,6 +3,8 @@ so that new rows are encoded in the same way.
 
 - Numbers and dates (in days) are standardised. A missing value is encoded as the mean; if training rows had some, a
   second number flags them. Whole numbers of one length, some with leading zeros (00109), are codes, not numbers.
+- Numbers may have a decimal comma, signs between thousands or a unit (see `notation`). The whole table decides which;
+  the notation is stored with the column.
 - A column of numbers or dates may hold a few other cells (`ODD_SHARE`), which count as missing. They are stored with
   the column: in rows to predict they count as missing again, and any other text is refused.
 - Any other column is one-hot encoded. A value that few training rows have counts as `other`, and so does a new one; if
@@ -14,7 +16,7 @@ so that new rows are encoded in the same way.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -24,7 +26,21 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64, Num
 from torch import Tensor
 
-from ricnet.data.tables import DATE_FORMATS, Cells, Parsed, Rows, Table, TableError, is_missing, show_date
+from ricnet.data.notation import COMMAS, ENGLISH, NOTATIONS, PLAIN, POINTS, in_plain, is_written, without_unit
+from ricnet.data.tables import (
+    DATE_FORMATS,
+    UNAMBIGUOUS,
+    Cells,
+    Parsed,
+    Rows,
+    Table,
+    TableError,
+    is_missing,
+    parse_date,
+    parse_number,
+    show_date,
+    unnamed_place,
+)
 from ricnet.data.texts import MOST_TOKENS, PROSE_ROWS, PROSE_WORDS, Text, Tokenizer, is_prose
 from ricnet.errors import RicnetError, listed, setting
 from ricnet.io import Absent, Maybe, are_texts, is_count, is_finite, is_switch, is_text, misfit
@@ -42,12 +58,12 @@ _THING_ID = re.compile(
 )  # customerid, but neither paid nor acid
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _WHOLE = re.compile(r"\d{1,18}")
+_NUMERIC = re.compile(r"[^\w]*\d")  # begins with a digit, perhaps after signs
 
 
 @dataclass(frozen=True)
 class Number:
     kind: ClassVar[str] = "number"
-    wanted: ClassVar[str] = "numbers"
 
     name: str
     mean: float
@@ -56,13 +72,22 @@ class Number:
     """Whether a second number flags missing values."""
     gaps: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
     """Cells that were neither numbers nor missing in the table it was learned from; they count as missing."""
+    notation: str = field(default=PLAIN, kw_only=True, repr=False)
+    """How numbers are written, one of `NOTATIONS`. Plain numbers are read too."""
+    unit: str = field(default="", kw_only=True, repr=False)
+    """Unit that cells may have before or after the number."""
 
     @property
     def width(self) -> int:
         return 1 + self.flagged
 
+    @property
+    def wanted(self) -> str:
+        """What its cells are, for messages."""
+        return "numbers" if self.notation in (PLAIN, COMMAS) else f"numbers such as {self.notation}"
+
     def read(self, cells: Cells) -> Parsed:
-        return cells.numbers
+        return cells.numbers_as(self.notation, self.unit)
 
     def encode(self, table: Table) -> Float[np.ndarray, "n width"]:
         cells = table.columns[self.name]
@@ -93,7 +118,7 @@ class Date(Number):
     """One of `DATE_FORMATS`."""
 
     @property
-    def wanted(self) -> str:  # type: ignore[override]
+    def wanted(self) -> str:
         return f"dates such as {DATE_FORMATS[self.format]}"
 
     def read(self, cells: Cells) -> Parsed:
@@ -179,7 +204,7 @@ class Columns:
                     f"give at least one of {quoted(names)}."
                 )
         filled = table.columns | {name: Cells([""] * len(table)) for name in lacking}
-        return Table(table.name, filled, table.lines, table.unit, table.absent) if lacking else table
+        return Table(table.name, filled, table.lines, table.unit, table.absent, table.notes) if lacking else table
 
     def odd_cells(self, table: Table) -> tuple[str, ...]:
         """Notes about cells that are not numbers in a column of numbers."""
@@ -198,7 +223,7 @@ class Columns:
     def surprises(self, table: Table) -> tuple[str, ...]:
         """Notes about rows to predict: cells that are not numbers, and values that no training row had."""
         lacking = [column.name for column in self.inputs if column.name not in table.columns]
-        notes = [f"{table.name}: no row has {quoted(lacking)}; counted as missing."] * bool(lacking)
+        notes = [*table.notes, *[f"{table.name}: no row has {quoted(lacking)}; counted as missing."] * bool(lacking)]
         table = self.complete(table)
         notes += [f"{table.name}: {note[0].lower()}{note[1:]}" for note in self.odd_cells(table)]
         for column in self.inputs:
@@ -251,6 +276,9 @@ class Columns:
         entries = [{"kind": column.kind, **asdict(column)} for column in self.with_known_words(None).inputs]
         for entry in entries:
             entry.pop("known", None)  # read from the network
+            for key, usual in (("notation", PLAIN), ("unit", "")):
+                if entry.get(key) == usual:
+                    del entry[key]
         lists = [{key: list(it) if isinstance(it, tuple) else it for key, it in entry.items()} for entry in entries]
         return {"target": self.target, "inputs": lists}
 
@@ -261,6 +289,8 @@ _NUMBER: dict[str, Any] = {
     "std": lambda value: is_finite(value) and value > 0,
     "flagged": is_switch,
     "gaps": Absent(are_texts),
+    "notation": Absent(lambda value: is_text(value) and value in NOTATIONS),
+    "unit": Absent(lambda value: is_text(value) and value.isprintable()),
 }
 _FORMS: dict[str, Any] = {
     "number": _NUMBER,
@@ -318,10 +348,11 @@ def fit_columns(
     """Learn the columns from the training rows (None: all rows). Also returns notes for the user. With `keep_all` no
     column is left out: one with nothing to learn from is a constant."""
     rows = np.arange(len(table)) if training is None else np.asarray(training, dtype=np.int64)
-    found = [_examine(name, table, rows, detect_identifier=not keep_all) for name in table.columns if name != target]
+    readers, doubts = _readers({name: cells for name, cells in table.columns.items() if name != target})
+    found = [_examine(reader, name, table, rows, keep_all) for name, reader in readers.items()]
     used = [each for each in found if not each.identifier]
     inputs = [each.column or each.constant for each in used if each.column is not None or keep_all]
-    notes = _notes(found, target, keep_all)
+    notes = [*_notes(found, target, keep_all), *doubts, *_reading_notes(table, inputs)]
     if all(each.column is None for each in used):
         reason = "each column is the same in all rows, or differs in nearly all as names and identifiers do."
         raise TableError(
@@ -329,20 +360,17 @@ def fit_columns(
         )
     if all(each.prose or each.column is None for each in used):
         raise TableError(f"{table.name}: there is nothing but texts to learn from. {_prose_note(used, target)}")
-    for column in inputs:
-        if isinstance(column, Date) and len(table.columns[column.name].formats) > 1:
-            notes.append(f"{column.name!r} is read as {column.wanted}, month first; write 1999-12-31 if it is not.")
     return Columns(target, tuple(inputs)), tuple(notes)
 
 
-def _examine(name: str, table: Table, rows: Int64[np.ndarray, "m"], detect_identifier: bool) -> _Examined:
+def _examine(reader: Number | None, name: str, table: Table, rows: Int64[np.ndarray, "m"], keep_all: bool) -> _Examined:
     cells = table.columns[name]
-    reader = _reader(name, cells)
-    identifier = detect_identifier and _named_identifier(name) and _all_differ(cells.take(rows), reader)
+    identifier = not keep_all and _is_identifier(name, cells, rows, reader)
     if reader is None:
         words = PROSE_WORDS if len(table.columns) > 2 else 3  # the table has only classes and these texts
-        prose, mistake = is_prose(cells.take(rows[:PROSE_ROWS]), words), _mistake(cells, table)
-        return _Examined(name, _fit_category(name, cells, rows), Category(name, (), True), identifier, prose, mistake)
+        prose, category = is_prose(cells.take(rows[:PROSE_ROWS]), words), _fit_category(name, cells, rows)
+        mistake = _mistake(cells, table) or ("" if prose else _lost_numbers(cells, table, category))
+        return _Examined(name, category, Category(name, (), True), identifier, prose, mistake)
     values = reader.read(cells).values[rows]
     column = None if identifier else _fit_values(reader, values, table.name)
     return _Examined(name, column, _constant_number(reader, values), identifier)
@@ -351,11 +379,12 @@ def _examine(name: str, table: Table, rows: Int64[np.ndarray, "m"], detect_ident
 def _notes(found: Sequence[_Examined], target: str, keep_all: bool) -> list[str]:
     used = [each for each in found if not each.identifier]
     unused = [each.name for each in used if each.column is None and not (each.prose or each.mistake)]
+    places = {each.name: unnamed_place(each.name) for each in found}
     groups = {
         f"Columns that are the same in all rows or hold texts that hardly repeat "
         f"{'carry no information' if keep_all else 'were left out'}": unused,
         "Columns that are identifiers by name and value, different in all rows, were left out (rename one that "
-        "measures something)": [each.name for each in found if each.identifier],
+        "measures something)": [each.name for each in found if each.identifier and not places[each.name]],
         "Columns read as dates, in days": [each.name for each in used if isinstance(each.column, Date)],
     }
     notes = [f"{what}: {quoted(names)}." for what, names in groups.items() if names]
@@ -365,7 +394,52 @@ def _notes(found: Sequence[_Examined], target: str, keep_all: bool) -> list[str]
         if each.mistake:
             how = "is read as text" if each.column else f"{fate}, as its texts hardly repeat"
             notes.append(f"Column {each.name!r} {how}: {each.mistake}.")
+    for each in found:
+        if (place := places[each.name]) and (each.identifier or each.column is not None):
+            how = "numbers the rows, so it was left out" if each.identifier else f"is called {each.name!r}"
+            notes.append(f"Column {place} has no name and {how}.")
     return notes
+
+
+def _reading_notes(table: Table, inputs: Iterable[Number | Category]) -> list[str]:
+    """Notes about numbers with units or signs between thousands, and about dates of several forms."""
+    examples, notes = [], list[str]()
+    for column in inputs:
+        cells = table.columns[column.name]
+        if isinstance(column, Date):
+            notes += _date_notes(column, cells)
+        elif isinstance(column, Number) and (example := _example(column, cells)):
+            examples.append(f"{column.name!r} ({example})")
+    return [*notes, *[f"Read as numbers: {listed(examples)}."] * bool(examples)]
+
+
+def _date_notes(column: Date, cells: Cells) -> Iterator[str]:
+    if column.format not in UNAMBIGUOUS and len(cells.formats) > 1:
+        yield f"{column.name!r} is read as {column.wanted}, month first; write 1999-12-31 if it is not."
+    known = set(column.gaps)
+    others = (text for text in cells.values.texts if not is_missing(text) and text not in known)
+    other = next((text for text in others if parse_date(text, column.format) is None), None)
+    if other is not None:
+        yield f"Column {column.name!r} has dates of several forms, such as {other!r}; all are read."
+
+
+def _example(column: Number, cells: Cells) -> str:
+    """A cell that is read in another way than in a plain file, and its number; empty if there is none. Decimal commas
+    are usual in files with semicolons."""
+    usual = column.notation == PLAIN or (cells.decimal_comma and column.notation == COMMAS)
+    if usual and not column.unit:
+        return ""
+    values = column.read(cells).values
+    signs = {POINTS: "." if cells.decimal_comma else ".,", ENGLISH: ","}.get(column.notation, ",")
+    for sign in [column.unit] if column.unit else signs:
+        for row, cell in enumerate(cells):
+            if sign in cell and not math.isnan(values[row]) and values[row] != parse_number(cell):
+                return f"{cell!r} as {_shown(values[row])}"
+    return ""
+
+
+def _shown(value: float) -> str:
+    return f"{value:.15g}"
 
 
 def _prose_note(columns: Sequence[_Examined], target: str) -> str:
@@ -375,26 +449,77 @@ def _prose_note(columns: Sequence[_Examined], target: str) -> str:
     return f"Column {name!r} looks like prose; to learn from its words, and from nothing else, give {how}."
 
 
-def _reader(name: str, cells: Cells) -> Number | None:
+def _readers(columns: Mapping[str, Cells]) -> tuple[dict[str, Number | None], list[str]]:
+    """How each column is read, and notes about doubts. Whether 1.234 is 1234 depends on the other columns: it is, if
+    the table has decimal commas."""
+    units, forms = {}, {}
+    for name, cells in columns.items():
+        units[name], forms[name] = "", cells.notations()
+        if not forms[name] and not cells.formats and (unit := cells.unit()):
+            units[name], forms[name] = unit, cells.notations(unit)
+    commas = any(_has_decimal_commas(columns[name], units[name], tied) for name, tied in forms.items())
+    readers = {
+        name: _reader(name, cells, _notation(cells, units[name], forms[name], commas), units[name])
+        for name, cells in columns.items()
+    }
+    doubts = [_doubt(name, columns[name]) for name, reader in readers.items() if reader and not commas]
+    return readers, list(filter(None, doubts))
+
+
+def _has_decimal_commas(cells: Cells, unit: str, tied: Sequence[str]) -> bool:
+    """Whether the numbers of a column show that the comma is the decimal sign. `tied`: its likeliest notations."""
+    if tied == [POINTS] or tied[:1] != [COMMAS] or not cells.contains(","):
+        return tied == [POINTS]
+    return any(is_written(without_unit(cell, unit), COMMAS) for cell in cells if "," in cell)
+
+
+def _notation(cells: Cells, unit: str, tied: Sequence[str], commas: bool) -> str | None:
+    """Notation of a column, from those that read it equally well; None if it has no numbers. `commas`: whether the
+    table has decimal commas."""
+    if commas and not {PLAIN, COMMAS}.isdisjoint(tied):
+        return COMMAS if cells.point_decimals(unit) else POINTS
+    return tied[0] if tied else None
+
+
+def _doubt(name: str, cells: Cells) -> str:
+    """A note if 1.234 beside 987 may be 1234, which nothing in a table without decimal commas confirms."""
+    if cells.typed or not cells.numbers.few_odd:
+        return ""
+    values = cells.numbers.values
+    present = values[~np.isnan(values)]
+    if not len(present) or present.max() >= 1000 or not cells.contains(".") or cells.point_decimals():
+        return ""
+    row = next((row for row, cell in enumerate(cells) if "." in cell and is_written(cell, POINTS)), None)
+    if row is None or not any(cell.isdecimal() for cell in cells):
+        return ""
+    whole = in_plain(cells[row], POINTS)
+    return (
+        f"Column {name!r}: {cells[row]!r} is read as {_shown(values[row])}; write {whole} if the point separates "
+        "thousands."
+    )
+
+
+def _reader(name: str, cells: Cells, notation: str | None, unit: str) -> Number | None:
     """A column of numbers or dates that reads all but a few of these cells; None if they are texts. Only `gaps` is
     learned yet, not the mean and standard deviation."""
     reader = None
-    if cells.numbers.few_odd:
-        reader = Number(name, 0.0, 1.0, False) if _padded(cells) is None else None
+    if notation is not None:
+        reader = Number(name, 0.0, 1.0, False, notation=notation, unit=unit)
+        reader = reader if _padded(cells, reader.read(cells)) is None else None
     elif cells.formats:
         reader = Date(name, 0.0, 1.0, False, cells.formats[0])
     return reader and replace(reader, gaps=tuple(sorted({cells[row] for row in reader.read(cells).odd.tolist()})))
 
 
-def _padded(cells: Cells) -> int | None:
+def _padded(cells: Cells, parsed: Parsed) -> int | None:
     """First row with a leading zero, if the numbers are different whole numbers of one length, as codes are. A single
     012 among numbers of several lengths is a number."""
-    present = ~np.isnan(cells.numbers.values)
-    values = cells.numbers.values[present]
+    present = ~np.isnan(parsed.values)
+    values = parsed.values[present]
     first = cells[int(present.argmax())] if len(values) else ""
     if len(first) < 2 or not first.isdecimal() or (values % 1).any() or values.min() == values.max():
         return None
-    padded = cells.numbers.values < 10.0 ** min(len(first) - 1, 300)  # False for NaN
+    padded = parsed.values < 10.0 ** min(len(first) - 1, 300)  # False for NaN
     if not padded.any() or any(len(cell) != len(first) or not cell.isdecimal() for cell in compress(cells, present)):
         return None
     return int(padded.argmax())
@@ -407,6 +532,14 @@ def _named_identifier(name: str) -> bool:
     return ends or " ".join(words) in IDENTIFIER_NAMES
 
 
+def _is_identifier(name: str, cells: Cells, rows: Rows, reader: Number | None) -> bool:
+    """By name and values; a column without a name if its values are whole numbers that all differ, as row numbers."""
+    if not unnamed_place(name):
+        return _named_identifier(name) and _all_differ(cells.take(rows), reader)
+    values = set(cells)
+    return len(values) == len(cells) and all(map(_WHOLE.fullmatch, values))
+
+
 def _all_differ(cells: Cells, reader: Number | None) -> bool:
     """Whether the values are whole numbers or texts, different in all rows; none is missing."""
     values = set(cells)
@@ -417,7 +550,7 @@ def _all_differ(cells: Cells, reader: Number | None) -> bool:
 
 def _mistake(cells: Cells, table: Table) -> str:
     """Why a column is read as text though most of its cells are numbers or dates, and what to do."""
-    padded = _padded(cells) if cells.numbers.few_odd else None
+    padded = _padded(cells, cells.numbers) if cells.numbers.few_odd else None
     if padded is not None:
         return (
             f"{cells[padded]!r} in {table.unit} {table.lines[padded]} has leading zeros, as codes have; write its "
@@ -432,6 +565,20 @@ def _mistake(cells: Cells, table: Table) -> str:
                 "what is unknown"
             )
     return ""
+
+
+def _lost_numbers(cells: Cells, table: Table, column: Category | None) -> str:
+    """Why most values of a column are lost though most of its cells look like numbers, and what to do."""
+    codes, texts = cells.values
+    numbers = np.array([_NUMERIC.match(text) is not None for text in texts], dtype=bool)[codes]
+    kept = 0 if column is None else int((column.places(cells) < len(column.values)).sum())
+    if 2 * int(numbers.sum()) <= len(cells) or 2 * kept >= len(cells) or len(texts) < RARE_ROWS:
+        return ""
+    row = int(numbers.argmax())
+    return (
+        f"its cells look like numbers or dates, such as {cells[row]!r} in {table.unit} {table.lines[row]}; write "
+        "23154.68 or 1999-12-31"
+    )
 
 
 def _fit_category(name: str, cells: Cells, rows: Int64[np.ndarray, "m"]) -> Category | None:

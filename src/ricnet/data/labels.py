@@ -1,8 +1,10 @@
 """Labelled tables as data sets: each row is an example, one column holds its class. Also folders of texts."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -77,9 +79,11 @@ def labelled_table(table: Table, task: TableTask, test: Table | None = None) -> 
     target = task.find_target(table)
     if task.columns is not None and task.columns.text is not None:
         task = replace(task, text=task.columns.text.name)
-    table, notes = _labelled(table, target, task.class_names, task.text)
+    table, found = _labelled(table, target, task.class_names, task.text)
+    notes = [*table.notes, *found]
     if task.columns is None:
         _refuse_measurement(table, target)
+        notes += _alike(table.columns[target].values.texts)
     class_names = _sorted_classes(table.columns[target].values.texts)
     # The splits are made before anything is learned: until then, inputs are the numbers of the rows.
     rows, held_out = Split(torch.arange(len(table)), _class_numbers(table, target, class_names)), None
@@ -151,13 +155,27 @@ def _refuse_missing_header(table: Table, target: str) -> None:
 
 
 def _refuse_measurement(table: Table, target: str) -> None:
-    counts = table.columns[target].values.counts
+    cells = table.columns[target]
+    counts = cells.values.counts
     rare = sum(count < RARE_ROWS for count in counts.values())
-    if len(counts) > MANY_CLASSES and 2 * rare > len(counts) and None not in map(parse_number, counts):
+    if len(counts) <= MANY_CLASSES or 2 * rare <= len(counts):
+        return
+    if any(not len(cells.numbers_as(notation).odd) for notation in cells.notations()):
         raise RicnetError(
             f"{table.name}: {target!r} looks like a measurement ({len(counts)} different numbers), not a class; "
             f"choose another {setting('target')}."
         )
+
+
+def _alike(classes: Sequence[str]) -> list[str]:
+    """A note if classes are the same number, or differ in case only."""
+    groups = defaultdict[object, list[str]](list)
+    for name in sorted(classes):
+        number = parse_number(name) is not None and not is_missing(name)
+        groups[Decimal(name) if number else name.casefold()].append(name)
+    same = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+    what = "are different classes, though they differ only in case or number format; write them alike if they are one"
+    return [f"{listed(same, 5)} {what}."] * bool(same)
 
 
 def _sorted_classes(found: Iterable[str]) -> tuple[str, ...]:

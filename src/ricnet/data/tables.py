@@ -11,7 +11,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, count, islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +20,17 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int32, Int64
 
+from ricnet.data.notation import (
+    COMMAS,
+    ENGLISH,
+    PLAIN,
+    POINTS,
+    all_written,
+    common_unit,
+    in_plain,
+    is_written,
+    without_unit,
+)
 from ricnet.errors import RicnetError, counted, first_line, require_extra
 from ricnet.io import TABLES, encoding_of, parse_json, table_suffix
 from ricnet.machine import SHARE, free_bytes
@@ -41,6 +52,8 @@ DATE_FORMATS = {
     "%d/%m/%Y": "31/12/1999",
 }
 """Date formats, with an example of each. If several read a column equally well, the first is taken."""
+UNAMBIGUOUS = ("iso", "%Y/%m/%d", "%d.%m.%Y")
+"""Date formats that no other one can be taken for: they may be mixed in a column."""
 BLOCK = 4096  # rows whose cells are joined to one text
 SAMPLE = 100  # rows that decide whether a column is parsed by its distinct values, as texts are, or in blocks
 DELIMITERS = ",;\t|"
@@ -55,7 +68,9 @@ CHUNK = 1 << 18  # bytes read at once
 MAX_CELL = csv.field_size_limit()  # characters of a cell that `csv` reads
 FRAME = "the data frame"  # its name in messages
 Rows = Sequence[int] | Int64[np.ndarray, "rows"]
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+UNNAMED = "Unnamed: {}"  # name of a column without one, by its position from 0, as in pandas
+_UNNAMED = re.compile(r"Unnamed: (\d+)")
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1b]")  # control characters, which no text has
 _DAY = 86_400
 _EARLIEST, _LATEST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 12, 31)))
 
@@ -82,6 +97,16 @@ def parse_number(cell: str) -> float | None:
     return math.nan if is_missing(cell) else None
 
 
+def parse_written(cell: str, notation: str, unit: str = "", typed: bool = False) -> float | None:
+    """As `parse_number`, of a number in this notation, with or without a unit. If the cells were typed values, 1.234 is
+    never 1234."""
+    if is_missing(cell):
+        return math.nan
+    number = without_unit(cell, unit)
+    value = parse_number(number) if typed or not is_written(number, notation) else None
+    return value if value is not None or not is_written(number, notation) else parse_number(in_plain(number, notation))
+
+
 def parse_date(cell: str, form: str) -> float | None:
     """Days since 1970, UTC if no time zone is given; None if it is not such a date."""
     if not 8 <= len(cell) <= 40 or not cell[0].isdigit() or cell.isdigit():
@@ -94,6 +119,12 @@ def parse_date(cell: str, form: str) -> float | None:
         return None
     aware = found if found.tzinfo else found.replace(tzinfo=UTC)
     return aware.timestamp() / _DAY
+
+
+def parse_any_date(cell: str, form: str) -> float | None:
+    """As `parse_date`, by this format or one of the `UNAMBIGUOUS` ones."""
+    days = (parse_date(cell, each) for each in (form, *UNAMBIGUOUS))
+    return next((each for each in days if each is not None), None)
 
 
 def show_date(days: float, form: str) -> str:
@@ -136,9 +167,14 @@ class Cells:
     """Cells of one column, without the spaces around them. Each block of `BLOCK` rows is one text, which takes a fifth
     of the memory of a list of strings. Parsed values are cached."""
 
-    def __init__(self, cells: Iterable[str] = ()) -> None:
+    def __init__(self, cells: Iterable[str] = (), typed: bool = True, decimal_comma: bool = False) -> None:
+        self.typed = typed
+        """Whether some cells were numbers, not text, as in JSON and data frames: there 1.234 is never 1234."""
+        self.decimal_comma = decimal_comma
+        """Whether decimals may have a comma, as in a file with semicolons."""
         self._blocks: list[str | list[str]] = []
         self._length = 0
+        self._numbers: dict[tuple[str, str], Parsed] = {}
         self._dates: dict[str, Parsed] = {}
         self._last: tuple[int, list[str]] = (-1, [])
         rest = iter(cells)
@@ -173,23 +209,87 @@ class Cells:
         return f"Cells({list(self)!r})"
 
     def take(self, rows: Rows) -> "Cells":
-        return Cells(self[row] for row in np.asarray(rows, np.int64).tolist())
+        taken = (self[row] for row in np.asarray(rows, np.int64).tolist())
+        return Cells(taken, self.typed, self.decimal_comma)
 
     @staticmethod
     def _list(block: str | list[str]) -> list[str]:
         return block.split("\n") if isinstance(block, str) else block
 
-    @cached_property
+    @property
     def numbers(self) -> Parsed:
-        first = [parse_number(cell) for cell in islice(self, SAMPLE)]
+        return self.numbers_as(PLAIN)
+
+    def numbers_as(self, notation: str, unit: str = "") -> Parsed:
+        """Read as numbers in this notation, with or without the unit."""
+        if (notation == PLAIN and self.decimal_comma) or (notation == POINTS and not self._has_points):
+            notation = COMMAS
+        if (notation, unit) not in self._numbers:
+            self._numbers[notation, unit] = self._parsed(notation, unit)
+        return self._numbers[notation, unit]
+
+    def _parsed(self, notation: str, unit: str) -> Parsed:
+        plain = notation == PLAIN and not unit
+        parse = parse_number if plain else partial(parse_written, notation=notation, unit=unit, typed=self.typed)
+        first = [parse(cell) for cell in islice(self, SAMPLE)]
         if 2 * first.count(None) > len(first):  # texts, which repeat
-            return self._by_value(parse_number)
+            return self._by_value(parse)
         values, odd = np.empty(self._length), [np.empty(0, np.int64)]
         for place, block in enumerate(self._blocks):
-            own, rows = _parse_numbers(self._list(block))
+            cells = self._list(block)
+            own, rows = _parse_numbers(cells) if plain else _parse_written(cells, notation, unit, self.typed)
             values[place * BLOCK : place * BLOCK + len(own)] = own
             odd.append(rows + place * BLOCK)
         return Parsed(values, np.concatenate(odd))
+
+    def notations(self, unit: str = "") -> list[str]:
+        """Notations that read the most cells, the likeliest first; empty if more than ODD_SHARE of the cells fail."""
+        forms = (COMMAS, ENGLISH, POINTS) if self.decimal_comma else (PLAIN, ENGLISH, COMMAS, POINTS)
+        sample = [cell for cell in islice(self, SAMPLE) if not is_missing(cell)]
+        unread = {form: sum(parse_written(cell, form, unit) is None for cell in sample) for form in forms}
+        first, *others = sorted(forms, key=unread.__getitem__)
+        best = self.numbers_as(first, unit)
+        if not len(best.odd) and first == forms[0]:
+            return [first]
+        doubtful = self.some(best.odd)
+        odd = {first: len(best.odd)} if best.few_odd else {}
+        for form in others:
+            reads_all = not len(best.odd) and unread[form] == 0
+            if reads_all or any(parse_written(cell, form, unit) is not None for cell in doubtful):
+                found = self.numbers_as(form, unit)
+                odd |= {form: len(found.odd)} if found.few_odd else {}
+        return [form for form in forms if form in odd and odd[form] == min(odd.values())]
+
+    def unit(self) -> str:
+        """Unit that all cells but ODD_SHARE have before or after their number; empty if there is none."""
+        unit = common_unit(self.some(np.flatnonzero(np.isnan(self.numbers.values))))
+        if not unit:
+            return ""
+        present = {cell: n for cell, n in self.values.counts.items() if not is_missing(cell)}
+        without = sum(n for cell, n in present.items() if without_unit(cell, unit) == cell)
+        return unit if without <= ODD_SHARE * sum(present.values()) else ""
+
+    def some(self, rows: Int64[np.ndarray, "m"]) -> list[str]:
+        """The cells of these rows, or of SAMPLE of them, evenly spread."""
+        return [self[row] for row in rows[:: max(1, len(rows) // SAMPLE)].tolist()]
+
+    def contains(self, sign: str) -> bool:
+        return any(sign in (block if isinstance(block, str) else "".join(block)) for block in self._blocks)
+
+    @cached_property
+    def _has_points(self) -> bool:
+        return self.contains(".")
+
+    def point_decimals(self, unit: str = "") -> bool:
+        """Whether a cell has a decimal point: a number with a point, but not one between thousands."""
+        for block in self._blocks if self._has_points else ():
+            text = without_unit("\n".join(self._list(block)), unit)
+            if all_written(text, POINTS):
+                continue
+            cells = text.split("\n")
+            if any("." in cell and not is_written(cell, POINTS) and parse_number(cell) is not None for cell in cells):
+                return True
+        return False
 
     @cached_property
     def values(self) -> Values:
@@ -198,9 +298,11 @@ class Cells:
         return Values(codes, list(number))
 
     def dates(self, form: str) -> Parsed:
-        """Read as dates of a format in `DATE_FORMATS`, in days since 1970."""
+        """Read as dates of a format in `DATE_FORMATS`, or of an unambiguous one, in days since 1970."""
         if form not in self._dates:
-            self._dates[form] = self._by_value(lambda cell: math.nan if is_missing(cell) else parse_date(cell, form))
+            self._dates[form] = self._by_value(
+                lambda cell: math.nan if is_missing(cell) else parse_any_date(cell, form)
+            )
         return self._dates[form]
 
     def _by_value(self, parse: Callable[[str], float | None]) -> Parsed:
@@ -212,16 +314,22 @@ class Cells:
 
     @cached_property
     def formats(self) -> list[str]:
-        """Date formats that read the most cells, if at most ODD_SHARE of the cells fail; empty if all are missing."""
+        """Date formats that read the most cells, beside those in an unambiguous format, if at most ODD_SHARE of the
+        cells fail; empty if all are missing."""
         present = {cell: n for cell, n in self.values.counts.items() if not is_missing(cell)}
         odd, most = dict.fromkeys(DATE_FORMATS if present else (), 0), ODD_SHARE * sum(present.values())
+        own = dict.fromkeys(odd, 0)
         for cell, n in present.items():
-            for form in odd:
-                odd[form] += n * (parse_date(cell, form) is None)
+            fits = {form: parse_date(cell, form) is not None for form in odd}
+            clear = any(fits.get(form, False) for form in UNAMBIGUOUS)
+            for form, fit in fits.items():
+                own[form] += n * fit
+                odd[form] += n * (not fit and not (clear and form in UNAMBIGUOUS))
             odd = {form: unread for form, unread in odd.items() if unread <= most}
             if not odd:
-                break
-        return [form for form, unread in odd.items() if unread == min(odd.values())]
+                return []
+        best = min(((odd[form], -own[form]) for form in odd), default=None)
+        return [form for form in odd if (odd[form], -own[form]) == best]
 
     @property
     def no_dates(self) -> Int64[np.ndarray, "m"]:
@@ -247,6 +355,22 @@ def _parse_numbers(cells: list[str]) -> tuple[Float64[np.ndarray, "n"], Int64[np
     return values, odd
 
 
+def _parse_written(
+    cells: list[str], notation: str, unit: str, typed: bool
+) -> tuple[Float64[np.ndarray, "n"], Int64[np.ndarray, "odd"]]:
+    """As `_parse_numbers`, as `parse_written` says."""
+    text = without_unit("\n".join(cells), unit)
+    if "," not in text and not unit and notation != POINTS:
+        return _parse_numbers(cells)
+    by_signs = notation != POINTS or not typed
+    if by_signs and text.count("\n") == len(cells) - 1 and all_written(text, notation):
+        return _parse_numbers(in_plain(text, notation).split("\n"))
+    known = {cell: parse_written(cell, notation, unit, typed) for cell in set(cells)}
+    values = np.array([known[cell] for cell in cells], dtype=np.float64)  # None becomes NaN
+    odd = [row for row in np.flatnonzero(np.isnan(values)).tolist() if known[cells[row]] is None]
+    return values, np.array(odd, dtype=np.int64)
+
+
 def _floats(cells: list[str]) -> Float64[np.ndarray, "n"] | None:
     """Python's `float` of each cell, called by numpy; None if one is not a number."""
     try:
@@ -265,6 +389,7 @@ class Table:
         lines: Sequence[int],
         unit: str = "line",
         absent: Mapping[str, Bool[np.ndarray, "n"]] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.columns = {key: cells if isinstance(cells, Cells) else Cells(cells) for key, cells in columns.items()}
@@ -274,6 +399,8 @@ class Table:
         """What `lines` counts."""
         self.absent = absent
         """For JSON lines, the rows that lack a column, by its name; None if every row has all columns."""
+        self.notes = tuple(notes)
+        """Notes for the user about how the file was read."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -282,7 +409,7 @@ class Table:
         columns = {name: cells.take(rows) for name, cells in self.columns.items()}
         absent = None if self.absent is None else {name: lacks[rows] for name, lacks in self.absent.items()}
         lines = array("q", [self.lines[row] for row in np.asarray(rows, np.int64).tolist()])
-        return Table(self.name, columns, lines, self.unit, absent)
+        return Table(self.name, columns, lines, self.unit, absent, self.notes)
 
     def place(self, row: int) -> str:
         """Where a row is found, for the beginning of a sentence."""
@@ -302,20 +429,21 @@ def parse_table(text: str, name: str) -> Table:
 
 
 def read_delimited(lines: io.TextIOBase, name: str, check: CheckColumns | None = None) -> Table:
-    """The first line names the columns; a column without a name, such as the index that pandas writes, is skipped. The
-    delimiter is the most frequent one in the first line. If it is a semicolon, decimals may have a comma."""
+    """The first line names the columns; a column without a name is called `UNNAMED`. The delimiter is the most frequent
+    one in the first line. If it is a semicolon, decimals may have a comma."""
     reader = _Delimited(lines, name)
     header = reader.header()
     if header and check is not None:
-        check(Table(name, {column: [] for column in header if column}, []))
-    columns, ends = [Cells() for _ in header], array("q")
+        check(Table(name, {column: [] for column in header}, []))
+    comma = reader.delimiter == ";"
+    columns, ends = [Cells(typed=False, decimal_comma=comma) for _ in header], array("q")
     for block, numbers in reader.blocks(len(header)):
         ends.extend(numbers)
         for column, cells in zip(columns, block, strict=True):
-            column.append(_cleaned(cells, decimal_comma=reader.delimiter == ";"))
+            column.append(_cleaned(cells))
     if not ends:
         raise TableError(f"{name} has no rows; its first line must name the columns, each further one is an example.")
-    return Table(name, {column: cells for column, cells in zip(header, columns, strict=True) if column}, ends)
+    return Table(name, dict(zip(header, columns, strict=True)), ends)
 
 
 Columnwise = tuple[Sequence[Sequence[str]], Sequence[int]]
@@ -334,7 +462,7 @@ class _Delimited:
     def header(self) -> list[str]:
         """Names of the columns: the first line that has any; empty if there is none."""
         header = next((cells for row in self._rows() if any(cells := [cell.strip() for cell in row])), [])
-        _refuse_duplicates(header, self.name)
+        header = _named(header, self.name)
         if header and all(cell.replace(".", "", 1).lstrip("+-").isdigit() for cell in header):
             raise TableError(
                 f"{self.name} begins with a line of numbers ({header[0]}, …); add a first line that names the columns."
@@ -384,20 +512,25 @@ class _Delimited:
         return True
 
 
-def _cleaned(cells: Sequence[str], decimal_comma: bool) -> list[str]:
+def _cleaned(cells: Sequence[str]) -> list[str]:
     """Cells without the spaces around them. Most columns have no spaces at all, which one search shows."""
     text = "\n".join(cells)
     spaced = not text.isascii() or text.count("\n") >= len(cells) or any(sign in text for sign in SPACES)
-    clean = map(str.strip, cells) if spaced else cells
-    if decimal_comma:
-        return [cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in clean]
-    return list(clean)
+    return list(map(str.strip, cells) if spaced else cells)
 
 
-def _refuse_duplicates(names: Sequence[str], table: str) -> None:
+def _named(names: Sequence[str], table: str) -> list[str]:
+    """The names of columns, with one for those that have none; refuse duplicates."""
     twice = [column for column, count in Counter(filter(None, names)).items() if count > 1]
     if twice:
         raise TableError(f"{table} has two columns called {twice[0]!r}; give each its own name.")
+    return [column or UNNAMED.format(place) for place, column in enumerate(names)]
+
+
+def unnamed_place(column: str) -> int | None:
+    """Position, from 1, of a column that had no name; None for any other."""
+    found = _UNNAMED.fullmatch(column)
+    return int(found[1]) + 1 if found else None
 
 
 # JSON lines
@@ -411,21 +544,23 @@ def read_json_lines(lines: io.TextIOBase, name: str, check: CheckColumns | None 
     if first is None:
         raise TableError(f"{name} has no rows; each line must be a JSON object, one example.")
     if check is not None:
-        row = _json_row(name, *first)
+        row, _ = _json_row(name, *first)
         check(Table(name, {key: [cell] for key, cell in row.items() if key}, first[:1], absent={}))
     every = chain([first], numbered)
     while block := list(islice(every, BLOCK)):
-        rows = [_json_row(name, number, line) for number, line in block]
+        rows, typed = zip(*(_json_row(name, number, line) for number, line in block), strict=True)
         for key in dict.fromkeys(key for row in rows for key in row if key and key not in columns):
-            columns[key], absent[key] = Cells([""] * len(ends)), [np.ones(len(ends), bool)]
+            columns[key], absent[key] = Cells([""] * len(ends), typed=False), [np.ones(len(ends), bool)]
         for key, cells in columns.items():
+            cells.typed |= any(key in keys for keys in typed)
             cells.append([row.get(key, "") for row in rows])
             absent[key].append(np.array([key not in row for row in rows]))
         ends.extend(number for number, _ in block)
     return Table(name, columns, ends, absent={key: np.concatenate(lacks) for key, lacks in absent.items()})
 
 
-def _json_row(table: str, number: int, line: str) -> dict[str, str]:
+def _json_row(table: str, number: int, line: str) -> tuple[dict[str, str], set[str]]:
+    """The cells of a row, and the columns in which it has a number with a point."""
     place = f"{table}, line {number}"
     try:
         entry = parse_json(line)
@@ -442,7 +577,7 @@ def _json_row(table: str, number: int, line: str) -> dict[str, str]:
         "".join([*cells, *cells.values()]).encode("utf-8")
     except UnicodeEncodeError:  # JSON may escape half of a surrogate pair
         raise TableError(f"{place}: a text in it is not valid UTF-8; correct it.") from None
-    return cells
+    return cells, {key.strip() for key, value in entry.items() if isinstance(value, float)}
 
 
 # Data frames, Parquet, and the memory that a table may take
@@ -450,15 +585,14 @@ def _json_row(table: str, number: int, line: str) -> dict[str, str]:
 
 def frame_table(frame: "DataFrame", name: str = FRAME) -> Table:
     """Cells as a CSV file would have them, so that a model reads both alike."""
-    names = [str(column).strip() for column in frame.columns]
-    _refuse_duplicates(names, name)
+    names = _named([str(column).strip() for column in frame.columns], name)
     if frame.empty:
         raise TableError(f"{name} has no rows or no columns; each row is an example.")
     columns = {}
     for column, (_, series) in zip(names, frame.items(), strict=True):
-        if column:
-            gaps = zip(series, series.isna(), strict=True)
-            columns[column] = Cells("" if gap else str(value).strip() for value, gap in gaps)
+        gaps = series.isna()
+        cells = ("" if gap else str(value).strip() for value, gap in zip(series, gaps, strict=True))
+        columns[column] = Cells(cells, typed=not all(isinstance(value, str) for value in series[~gaps]))
     return Table(name, columns, range(len(frame)), "row")
 
 
@@ -527,12 +661,45 @@ def read_table(path: Path, check: CheckColumns | None = None) -> Table:
         raise TableError(f"{path} does not exist; give the path of a table ({', '.join(TABLES)}).")
     if suffix == ".parquet":
         return read_parquet(path, check)
-    packed = suffix.endswith(".gz")
-    read = read_json_lines if suffix.startswith(".jsonl") else read_delimited
+    if suffix.startswith(".jsonl"):
+        return _read_text(path, read_json_lines, check)
     try:
-        with gzip.open(path) if packed else path.open("rb") as file:
+        return _read_text(path, read_delimited, check)
+    except _NotUtf8 as error:
+        return _read_windows(path, check, error)
+
+
+class _NotUtf8(TableError):
+    """A file whose bytes are not UTF-8 text."""
+
+
+ReadText = Callable[[io.TextIOBase, str, CheckColumns | None], Table]
+
+
+def _opened(path: Path) -> Any:
+    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+def _read_text(path: Path, read: ReadText, check: CheckColumns | None, encoding: str | None = None) -> Table:
+    try:
+        with _opened(path) as file:
             content = io.BufferedReader(Metered(file, path), CHUNK)
-            return read(io.TextIOWrapper(content, encoding_of(content.peek(2))), str(path), check)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        kind = "not a complete gzip file of UTF-8 text" if packed else "not UTF-8 text"
-        raise TableError(f"{path} is {kind} ({error}); save the table as CSV in UTF-8.") from error
+            return read(io.TextIOWrapper(content, encoding or encoding_of(content.peek(2))), str(path), check)
+    except UnicodeDecodeError as error:
+        raise _NotUtf8(f"{path} is not UTF-8 text; save the table as CSV in UTF-8.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        kind = "is not a complete gzip file" if path.suffix.lower() == ".gz" else "cannot be read"
+        raise TableError(f"{path} {kind} ({error}); save the table as CSV in UTF-8.") from error
+
+
+def _read_windows(path: Path, check: CheckColumns | None, refusal: TableError) -> Table:
+    """A table in Windows-1252, the encoding of Excel's plain CSV in western Europe."""
+    with _opened(path) as file:
+        if _BINARY.search(file.read(CHUNK)):
+            raise refusal
+    try:
+        table = _read_text(path, read_delimited, check, "cp1252")
+    except _NotUtf8:
+        raise refusal from None
+    table.notes = (f"{path} is not UTF-8 text; read as Windows-1252, as Excel saves CSV; check its special letters.",)
+    return table
