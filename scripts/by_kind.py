@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from compare_estimators import JUDGED_ON as TABLES
+from compare_estimators import LARGER
 from ricnet.report.comparison import ACCURACY, ECE, NLL, TRAINING_SECONDS, Metric
 from ricnet.report.runs import RunRecord
 from ricnet.report.statistics import mean_interval
@@ -48,7 +50,8 @@ def by_kind(results: Path) -> str:
     blocks = {
         "Photographs": _images("imagewoof-resnet34-fast", results),
         "Small images": _images("cifar10-resnet34-fast", results),
-        "Tables": _tables(_read(results / "estimators.json")["scores"]),
+        "Tables": _tables(_read(results / "estimators.json")["scores"], TABLES),
+        "Larger tables": _tables(_read(results / "estimators.json")["scores"], LARGER),
         "Texts": _texts(_read(results / "text_models.json")["runs"]),
     }
     rows = [
@@ -87,11 +90,17 @@ def _over_seeds(metric: Metric, runs: Sequence[RunRecord]) -> str:
     return metric.write(found.mean, found.half_width)
 
 
-def _tables(scores: dict[str, dict[str, dict[str, list[float]]]]) -> list[list[str]]:
-    def mean(name: str, part: str) -> float:
-        return float(np.mean([np.mean(of_table[part]) for of_table in scores[name].values()]))
+def _tables(scores: dict[str, dict[str, dict[str, list[float]]]], tables: Sequence[str]) -> list[list[str]]:
+    """Means over the tables, for the models that all of them have."""
 
-    return [_row(title, "3 or 5 folds", lambda part, name=name: mean(name, part)) for title, name in OF_TABLES.items()]
+    def mean(name: str, part: str) -> float:
+        return float(np.mean([np.mean(scores[name][table][part]) for table in tables]))
+
+    found = {title: name for title, name in OF_TABLES.items() if scores[name].keys() >= {*tables}}
+    folds = " or ".join(
+        sorted({str(len(scores[name][table]["seconds"])) for name in found.values() for table in tables})
+    )
+    return [_row(title, f"{folds} folds", lambda part, name=name: mean(name, part)) for title, name in found.items()]
 
 
 def _texts(runs: dict[str, dict[str, dict[str, dict[str, float]]]]) -> list[list[str]]:

@@ -2,15 +2,17 @@
 
     python scripts/study_default.py digits photos/ my.csv --seeds 3 [--exits stage] [--data-dir DIR]
     python scripts/study_default.py mr trec docstrings --corpora FOLDER [--encoder hf:minilm]
+    python scripts/study_default.py cifar10 svhn --images 3000 --encoder timm:tf_efficientnet_lite0@lite0.safetensors
 
 The second command takes the corpora that the recipe of texts was chosen on (scripts/study_texts.py), with an encoder
-the features that it computes when frozen; each seed draws other texts. Each algorithm is trained by the preset `fast`,
-Algorithm 1 also with the paper's rounds of five passes, and judged by the NLL of validation rows after temperature
-scaling on the same rows. An algorithm that takes more than twice the CPU seconds of the fastest is excluded. The lowest
-NLL wins; algorithms whose paired difference from it has a 95 % interval that includes 0 tie with it, and a tie goes to
-Algorithm 1, then to on-policy. Data sets of one kind (KINDS) are averaged for each seed before they are compared. Test
-rows are not read. Results are kept in results/default_method.json and not measured again; scripts/write_questions.py
-writes docs/questions/algorithm.md.
+the features that it computes when frozen; each seed draws other texts. The third draws for each seed as many of the
+training images, of which a fifth are validation images; the weights are those of scripts/convert_lite0.py. Each
+algorithm is trained by the preset `fast`, Algorithm 1 also with the paper's rounds of five passes, and judged by the
+NLL of validation rows after temperature scaling on the same rows. An algorithm that takes more than twice the CPU
+seconds of the fastest is excluded. The lowest NLL wins; algorithms whose paired difference from it has a 95 % interval
+that includes 0 tie with it, and a tie goes to Algorithm 1, then to on-policy. Data sets of one kind (KINDS) are
+averaged for each seed before they are compared. Test rows are not read. Results are kept in results/default_method.json
+and not measured again; scripts/write_questions.py writes docs/questions/algorithm.md.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import json
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,9 @@ KINDS = {
     "exits": ("digits, exits stage",),
     "few photographs": ("photographs, 5 × 60",),
     "texts": ("mr", "trec", "docstrings"),
+    "small images, frozen encoder": tuple(
+        f"{data}, frozen timm:tf_efficientnet_lite0@lite0.safetensors" for data in ("cifar10", "svhn", "fashion-mnist")
+    ),
     "texts, frozen encoder": ("mr, frozen hf:minilm", "trec, frozen hf:minilm", "docstrings, frozen hf:minilm"),
 }
 
@@ -69,6 +75,7 @@ def main() -> None:
     parser.add_argument("--exits", default="none")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--corpora", type=Path, help="folder of the corpora of scripts/study_texts.py")
+    parser.add_argument("--images", type=int, help="number of training images that each seed draws")
     parser.add_argument("--encoder", help="a pretrained encoder, which is frozen")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -101,7 +108,9 @@ def title_of(data: str, options: argparse.Namespace) -> str:
 def read(data: str, seed: int, options: argparse.Namespace) -> Dataset:
     """The data; of a corpus the texts that the seed draws. Features of a frozen encoder are computed here, once for all
     systems and outside of their seconds."""
-    if options.corpora is None:
+    if options.images:
+        dataset = few_images(load(data, data_dir=options.data_dir), options.images, seed)
+    elif options.corpora is None:
         dataset = load(data, data_dir=options.data_dir)
     else:
         tokenizer = find_tokenizer(options.encoder) if options.encoder else None
@@ -109,6 +118,14 @@ def read(data: str, seed: int, options: argparse.Namespace) -> Dataset:
     if options.encoder:
         featured(dataset, find_encoder(options.encoder), CPU)
     return dataset
+
+
+def few_images(whole: Dataset, size: int, seed: int) -> Dataset:
+    """Training images alone, a fifth of them for validation."""
+    chosen = torch.randperm(len(whole.train), generator=torch.Generator().manual_seed(seed))[:size]
+    val, train = chosen[: size // 5], chosen[size // 5 :]
+    nothing = whole.test.take(torch.empty(0, dtype=torch.int64))
+    return replace(whole, train=whole.train.take(train), val=whole.train.take(val), test=nothing)
 
 
 def measure(dataset: Dataset, method: str, changes: dict[str, Any], seed: int) -> Run:

@@ -13,7 +13,21 @@ import ricnet
 from refusals import refusal
 from ricnet.nets.backbone import Backbone
 from ricnet.nets.encoders import EncoderOptions, build_encoder
-from ricnet.nets.tabular import ColumnFeatures, association, count_groups, distinct, factors, quantiles
+from ricnet.nets.tabular import (
+    MAX_BINS,
+    ColumnFeatures,
+    association,
+    count_groups,
+    distinct,
+    edges,
+    factors,
+    quantiles,
+)
+
+
+def used(layer: ColumnFeatures) -> Tensor:
+    """The columns of the positions that `fit` has set."""
+    return layer.column[layer.slope > 0]
 
 
 def test_positions_within_bins_by_hand() -> None:
@@ -22,23 +36,31 @@ def test_positions_within_bins_by_hand() -> None:
     layer = ColumnFeatures(1)
     layer.fit(rows, labels)
     mean = torch.tensor([0.8, 0.6, 0.4, 0.2])  # of the training rows, of which each bin has one edge less above it
-    torch.testing.assert_close(
-        layer(torch.tensor([[3.0]])), torch.cat([torch.tensor([3.0]), tensor(1, 1, 0.5, 0) - mean])[None]
-    )
-    torch.testing.assert_close(layer(torch.tensor([[-9.0]])), torch.cat([torch.tensor([-9.0]), -mean])[None])
-    torch.testing.assert_close(layer(rows)[:, 1:].mean(0), torch.zeros(4))
+    torch.testing.assert_close(layer(tensor(3)[None])[0, :5], torch.cat([tensor(3), tensor(1, 1, 0.5, 0) - mean]))
+    torch.testing.assert_close(layer(tensor(-9)[None])[0, :5], torch.cat([tensor(-9), -mean]))
+    torch.testing.assert_close(layer(rows)[:, 1:].mean(0), torch.zeros(MAX_BINS))
+    assert layer(rows)[:, 5:].count_nonzero() == 0  # unused positions
 
 
 def tensor(*values: float) -> Tensor:
-    return torch.tensor(values)
+    return torch.tensor(values).float()
 
 
-def test_a_column_of_two_values_has_one_bin_and_a_constant_none() -> None:
-    rows = torch.tensor([[0.0, 5.0], [1.0, 5.0]]).repeat(10, 1)
-    layer = ColumnFeatures(2)
-    layer.fit(rows, torch.arange(20) % 2)
-    assert (layer.slope > 0).sum(1).tolist() == [1, 0]
+def test_columns_of_two_values_and_constants_have_no_bins() -> None:
+    rows = torch.tensor([[0.0, 5.0, 0.0], [1.0, 5.0, 1.0], [1.0, 5.0, 2.0]]).repeat(10, 1)
+    layer = ColumnFeatures(3)
+    layer.fit(rows, torch.arange(30) % 2)
+    assert used(layer).tolist() == [2, 2]
     assert layer(rows).isfinite().all()
+
+
+def test_positions_have_the_factor_of_their_column() -> None:
+    layer = ColumnFeatures(2)
+    layer.fit(torch.rand(100, 2, generator=torch.Generator().manual_seed(0)), labels=None)
+    before = layer(tensor(0.3, 0.3)[None])
+    layer.factor.copy_(tensor(1, 0.5))
+    of_second = torch.cat([tensor(0, 1), layer.column]).bool()
+    torch.testing.assert_close(layer(tensor(0.3, 0.3)[None]), before * torch.where(of_second, 0.5, 1.0))
 
 
 def test_edges_too_close_for_single_precision_are_merged() -> None:
@@ -46,12 +68,38 @@ def test_edges_too_close_for_single_precision_are_merged() -> None:
     assert quantiles(torch.arange(9.0)[:, None], 5).flatten().tolist() == [0, 2, 4, 6, 8]
 
 
+def test_edges_by_hand() -> None:
+    """Of 93 zeros and 1 to 7, all quartiles but the last are 0: three edges are missing, for which the quartiles of the
+    eight distinct values are taken, at places 1.75, 3.5 and 5.25. Nothing is missing in the second column."""
+    assert edges(torch.cat([torch.zeros(93), torch.arange(1.0, 8)]), 4).tolist() == [0, 2, 4, 5, 7]
+    values = torch.tensor([0.0, 1, 1, 1, 2, 3, 3, 4, 8])
+    assert edges(values, 4).tolist() == [0, 1, 2, 3, 8]
+    assert edges(values, 5).tolist() == [0, 1, 2, 3, 8]  # the sixth, the median 2 of the distinct values, is there
+
+
+@pytest.mark.parametrize(("rows", "bins"), [(20, 4), (4_900, 4), (10_000, 10), (70_000, 64)])
+def test_more_rows_have_more_bins(rows: int, bins: int) -> None:
+    layer = ColumnFeatures(3)
+    layer.fit(torch.linspace(-1, 1, rows)[:, None].expand(-1, 3), labels=None)
+    assert used(layer).bincount().tolist() == [bins] * 3
+
+
 @pytest.mark.parametrize(("columns", "bins"), [(1, 4), (128, 4), (129, 3), (256, 2), (257, 0), (5_000, 0)])
 def test_a_wide_table_has_fewer_bins_for_each_column(columns: int, bins: int) -> None:
     layer = ColumnFeatures(columns)
-    assert layer.lower.shape == (columns, bins)
+    layer.fit(torch.linspace(-1, 1, 20)[:, None].expand(-1, columns), labels=None)
+    assert len(used(layer)) == columns * bins
+    assert layer.size == columns + (min(512, 64 * columns) if bins else 0)
     assert layer(torch.zeros(2, columns)).shape == (2, layer.size)
-    assert layer.size == columns * (1 + bins)
+
+
+def test_only_columns_with_more_than_two_values_share_the_positions() -> None:
+    """As one-hot encoded words do not."""
+    rows = torch.zeros(20_000, 200)
+    rows[:, 7] = torch.linspace(-1, 1, len(rows))
+    layer = ColumnFeatures(200)
+    layer.fit(rows, labels=None)
+    assert used(layer).tolist() == [7] * 20
 
 
 def test_the_association_is_that_of_scipy() -> None:

@@ -24,8 +24,9 @@ def tool() -> dict[str, Any]:
 
 
 def test_no_table_both_chose_and_judged(tool: dict[str, Any]) -> None:
-    assert not {*tool["CHOSEN_ON"], *tool["SEEN"]} & {*tool["JUDGED_ON"]}
-    assert len({*tool["JUDGED_ON"]}) == 8
+    judges = [*tool["JUDGED_ON"], *tool["LARGER"]]
+    assert not {*tool["CHOSEN_ON"], *tool["SEEN"]} & {*judges}
+    assert len({*judges}) == 8 + 7
 
 
 def test_the_interval_knows_that_training_sets_overlap(tool: dict[str, Any]) -> None:
@@ -34,9 +35,9 @@ def test_the_interval_knows_that_training_sets_overlap(tool: dict[str, Any]) -> 
     assert tool["interval"](values.tolist()) == pytest.approx(2.7764 * 0.67082, abs=1e-4)
 
 
-def test_all_are_measured_on_the_same_folds(tool: dict[str, Any]) -> None:
+def test_all_are_measured_on_the_same_folds(tool: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = load_wine(return_X_y=True, as_frame=True)
-    tool["ESTIMATORS"]["prior"] = lambda _: DummyClassifier(strategy="prior")
+    monkeypatch.setitem(tool["ESTIMATORS"], "prior", lambda _: DummyClassifier(strategy="prior"))
     scores, again = (tool["measure"]("prior", x, y.to_numpy())["prior"] for _ in range(2))
     assert scores["accuracy"] == again["accuracy"]
     assert {len(values) for values in scores.values()} == {5}
@@ -67,10 +68,11 @@ def test_differences_have_intervals_and_bold_is_what_excludes_0(tool: dict[str, 
         return {"log_loss": list(nll), "accuracy": [0.9] * 5, "ece": [0.1] * 5, "seconds": [2.0] * 5}
 
     hard, small = np.array([0.3, 0.4, 0.5, 0.6, 0.7]), np.array([0.001, -0.001, 0.002, 0, 0.001])
-    by_name = dict.fromkeys(tool["COLUMNS"], hard) | {"SL": hard + 0.1 + small, "gradient boosting": hard + 10 * small}
+    columns = tool["readings"](tool["ESTIMATORS"])
+    by_name = dict.fromkeys(columns, hard) | {"SL": hard + 0.1 + small, "gradient boosting": hard + 10 * small}
     found = {name: dict.fromkeys(tool["JUDGED_ON"], scores(nll)) for name, nll in by_name.items()}
     sizes = {data: {"rows": 1000, "columns": 7, "classes": 2} for data in tool["JUDGED_ON"]}
-    lines = tool["tables"](found, sizes)
+    lines = tool["tables"]({"scores": found, "tables": sizes}, tool["JUDGED_ON"], tool["ESTIMATORS"])
     half = tool["interval"](list(small))
     row = "| tae | 1,000 × 7, 2 | 0.500 | 0.500 | 0.506 | 0.500 | 0.601 | 0.500 | 0.500 | "
     assert lines[2] == f"{row}−0.006 ± {10 * half:.3f} | **−0.101 ± {half:.3f}** |"

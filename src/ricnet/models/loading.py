@@ -112,7 +112,8 @@ def _build_loaded(
         raise
     except Exception as error:  # any network can fail in any way
         raise RicnetError(
-            f"{path} does not fit the network in config.json beside it, which is of another run; {again}."
+            f"{path} does not fit the network in config.json beside it, which is of another run or of an earlier "
+            f"version; {again}."
         ) from error
     fitted = [tensor for layer in model.modules() if isinstance(layer, FittedLayer) for tensor in layer.buffers()]
     if not all(tensor.isfinite().all() for tensor in (*learned(model), *fitted)):

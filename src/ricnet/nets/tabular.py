@@ -13,8 +13,10 @@ from torch import Tensor
 
 from ricnet.nets.fitted import FittedLayer
 
-MAX_BINS, MAX_FEATURES = 4, 512
-"""Maximum number of bins of a column, and of all columns together, which in wide tables leaves a column fewer."""
+MAX_POSITIONS = 512
+"""Maximum number of bins of all columns together."""
+BINS, MAX_BINS, ROWS_PER_BIN = 4, 64, 1_000
+"""Number of bins of a column: one for this many training rows, between `BINS` and `MAX_BINS`."""
 MIN_GROUPS, MAX_GROUPS = 2, 8
 """Minimum and maximum number of groups that a column is cut into for the chi-squared test."""
 MIN_EXPECTED = 5
@@ -26,13 +28,15 @@ NARROWEST = 1e-5
 
 
 class ColumnFeatures(FittedLayer):
-    """(batch, columns), standardised → (batch, columns · (1 + bins)): each column and its position within each of its
+    """(batch, columns), standardised → (batch, columns + positions): each column, and its position within each of its
     bins, clipped to 0..1 and centred (piecewise linear encoding, Gorishniy et al. 2022), times the column's factor.
 
-    Bins are quantiles of the training rows. Until `fit` is called there are none, and all factors are 1.
+    Columns of two values, such as those of a one-hot encoded word, have no bins; nor have those of a table of more than
+    `MAX_POSITIONS` / 2 columns. Until `fit` is called all positions are 0 and all factors are 1.
     """
 
-    rows_to_fit = 10_000
+    rows_to_fit = MAX_BINS * ROWS_PER_BIN
+    column: Tensor
     lower: Tensor
     slope: Tensor
     centre: Tensor
@@ -40,34 +44,44 @@ class ColumnFeatures(FittedLayer):
 
     def __init__(self, columns: int) -> None:
         super().__init__()
-        bins = min(MAX_BINS, MAX_FEATURES // columns)
-        bins = bins if bins > 1 else 0  # one bin is the column itself
-        self.size = columns * (1 + bins)
+        wide = 2 * columns > MAX_POSITIONS  # one bin is the column itself
+        positions = 0 if wide else min(MAX_POSITIONS, MAX_BINS * columns)
+        self.size = columns + positions
+        self.register_buffer("column", torch.zeros(positions, dtype=torch.int64))
         for name in ("lower", "slope", "centre"):
-            self.register_buffer(name, torch.zeros(columns, bins))
+            self.register_buffer(name, torch.zeros(positions))
         self.register_buffer("factor", torch.ones(columns))
 
     @torch.no_grad()
     def fit(self, rows: Float[Tensor, "n columns"], labels: Int64[Tensor, "n"] | None) -> None:
         """Compute the bins and, if there are labels, the factors."""
-        ordered = rows.sort(0).values
-        bins = self.lower.shape[1]
-        if bins:
-            for column, values in enumerate(quantiles(ordered, bins + 1).T):
-                edges = distinct(values)
-                self.lower[column, : len(edges) - 1] = edges[:-1]
-                self.slope[column, : len(edges) - 1] = 1 / edges.diff()
-            self.centre.copy_(self._positions(rows).mean(0))
+        ordered, used = rows.sort(0).values, 0
+        several = (ordered.diff(dim=0) > NARROWEST).sum(0).gt(1).nonzero().flatten().tolist()  # more than two values
+        bins = min(MAX_BINS, max(BINS, len(rows) // ROWS_PER_BIN), len(self.column) // max(1, len(several)))
+        for place in several if bins else ():
+            found = edges(ordered[:, place], bins)
+            own = slice(used, used := used + len(found) - 1)
+            self.column[own], self.lower[own], self.slope[own] = place, found[:-1], 1 / found.diff()
+        self.centre.copy_(self._positions(rows).mean(0))
         if labels is not None:
             cuts = quantiles(ordered, count_groups(labels) + 1)[1:-1]
             self.factor.copy_(factors(rows, cuts, labels))
 
-    def _positions(self, rows: Float[Tensor, "batch columns"]) -> Float[Tensor, "batch columns bins"]:
-        return ((rows.unsqueeze(2) - self.lower) * self.slope).clamp(0, 1)
+    def _positions(self, rows: Float[Tensor, "batch columns"]) -> Float[Tensor, "batch positions"]:
+        return ((rows[:, self.column] - self.lower) * self.slope).clamp(0, 1)
 
     def forward(self, rows: Float[Tensor, "batch columns"]) -> Float[Tensor, "batch features"]:
-        features = torch.cat([rows.unsqueeze(2), self._positions(rows) - self.centre], 2)
-        return (features * self.factor.unsqueeze(1)).flatten(1)
+        positions = (self._positions(rows) - self.centre) * self.factor[self.column]
+        return torch.cat([rows * self.factor, positions], 1)
+
+
+def edges(ordered: Float[Tensor, "n"], bins: int) -> Float[Tensor, "count"]:
+    """Edges of a column's bins: those of up to `BINS` quantiles of the rows, and for the other bins quantiles of the
+    distinct values, which divide the tails, and the rest of a column with a frequent value."""
+    of_rows = distinct(quantiles(ordered[:, None], min(bins, BINS) + 1).flatten())
+    missing = bins + 1 - len(of_rows)
+    of_values = quantiles(ordered.unique()[:, None], missing + 2).flatten()[1:-1]
+    return distinct(torch.cat([of_rows, of_values]).sort().values)
 
 
 def quantiles(ordered: Float[Tensor, "n columns"], count: int) -> Float[Tensor, "count columns"]:
