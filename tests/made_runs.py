@@ -111,11 +111,12 @@ def learning_curve(final: dict[str, float], rng: np.random.Generator) -> list[di
 
 
 def collapse(folder: Path) -> Path:
-    """Let training accuracy fall by 25 points in epoch 30, and the value loss jump."""
+    """Let training accuracy fall by 25 points in epoch 30, the value loss jump, and validation NLL rise."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         fallen = line["epoch"] == 30
         line["train"] = {"accuracy": 0.65 if fallen else 0.9, "value_loss": 6.0 if fallen else 1.0}
+        line["val"]["nll"] += fallen
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 

@@ -234,6 +234,14 @@ def test_sweep_takes_the_flags_of_train(table: Path, run_ric: RunRic) -> None:
     assert "ric train 't.csv#y' --method supervised --preset fast --epochs 2 --batch-size 32 --width 0.1" in again
 
 
+def test_sweep_says_what_it_leaves_out_of_the_data(table: Path, run_ric: RunRic) -> None:
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([*lines, lines[1].rpartition(",")[0] + ","]))
+    quick = ["--epochs", "1", "--width", "0.1", "--trials", "1", "--device", "cpu"]
+    said = run_ric("sweep", "t.csv", "--target", "y", "--method", "supervised", *quick).err
+    assert "note: 1 row has no 'y'; left out." in said
+
+
 @pytest.mark.parametrize("command", ["train", "compare", "sweep"])
 def test_flags_of_another_method_and_help(
     command: str, run_ric: RunRic, refused: Refused, monkeypatch: pytest.MonkeyPatch

@@ -31,8 +31,6 @@ from ricnet.evaluation.metrics import (
     bin_index,
     class_scores,
     classwise_calibration_error,
-    collapse_summary,
-    collapse_words,
     collapses,
     correctness_auroc,
     expected_calibration_error,
@@ -323,9 +321,6 @@ def test_a_jump_that_lasts_is_reported_until_it_is_the_rule() -> None:
 def test_both_kinds_of_collapse_are_one_entry_with_references() -> None:
     found = collapses(lines([*[0.8] * 20, 0.3], [*[2.0] * 20, 11.0]))
     assert found == [{"epoch": 21, "accuracy": 0.3, "best_accuracy": 0.8, "value_loss": 11.0, "median_value_loss": 2.0}]
-    assert collapse_words(found[0]) == (
-        "training accuracy 30.0 %, 50.0 points below its best; value loss 11, median of 20 epochs 2"
-    )
 
 
 def test_archived_curves_keep_some_epochs_only() -> None:
@@ -351,17 +346,6 @@ def test_a_resumed_watch_goes_on_where_it_stopped() -> None:
         rest = [(line["epoch"], bool(watch.see(line))) for line in whole[stop:]]
         expected = [(23, True), (24, True), (25, False), (26, True)]
         assert rest[-4:] == expected[-len(rest) :][-4:]
-
-
-def test_the_summary_has_the_worst_of_either_kind() -> None:
-    found = collapses(lines([*[0.9] * 20, 0.7, 0.4, 0.9], [*[2.0] * 20, 21.0, 12.0, 2.0]))
-    assert collapse_summary(found) == (
-        "2 epochs from 21 to 22: largest change: training accuracy 40.0 %, 50.0 points below its best; "
-        "value loss 21, median of 20 epochs 2"
-    )
-    assert collapse_summary(found[:1]) == (
-        "epoch 21: training accuracy 70.0 %, 20.0 points below its best; value loss 21, median of 20 epochs 2"
-    )
 
 
 def test_on_a_cpu_training_accuracy_is_that_of_every_tenth_batch() -> None:

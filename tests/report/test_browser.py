@@ -49,6 +49,11 @@ def test_nothing_hangs_over_the_edge(page: "Page") -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 680
 
 
+def test_the_results_need_no_scrolling_on_a_laptop(page: "Page") -> None:
+    page.set_viewport_size({"width": 1200, "height": 800})
+    assert page.evaluate("(e => e.scrollWidth - e.clientWidth)(document.querySelector('header .scroll'))") <= 0
+
+
 def test_every_figure_is_seen_and_explained(page: "Page", comparison_file: Path) -> None:
     count = comparison_file.read_text(encoding="utf-8").count("<figure")
     assert count > 7 + 3 * 12

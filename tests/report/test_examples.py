@@ -17,6 +17,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from made_runs import STEPS, add_costs, groups_of, rewrite_arrays, section_html
 from refusals import refusal
 from ricnet.data.columns import Category, Columns, Number
+from ricnet.evaluation.choices import NEVER
 from ricnet.evaluation.examples import KINDS
 from ricnet.report.examples import (
     SIDE,
@@ -45,6 +46,15 @@ def test_examples_stand_by_kind(ric: RunRecord) -> None:
     perfect = gallery_of(ric, labels=answers, kind=np.arange(len(answers)) % 2)
     assert re.findall(headings, perfect) == ["Easy", "Hard"]
     assert "✗" not in perfect
+
+
+def test_examples_of_equal_steps_are_not_told_apart_by_steps(ric: RunRecord) -> None:
+    halts = ric.examples.halt_step
+    assert "right after the fewest steps" in gallery_of(ric)
+    equal = gallery_of(ric, halt_step=np.full_like(halts, 5))
+    assert "right after the fewest steps" not in equal
+    assert "more than one step" not in equal
+    assert "right, with the highest confidence" in equal
 
 
 def test_every_example_has_its_card(ric: RunRecord) -> None:
@@ -158,6 +168,17 @@ def test_the_value_is_held_against_the_runs_own_threshold(ric: RunRecord) -> Non
         assert value.lines[0].get_ydata()[0] == (threshold or 0)
 
 
+def test_without_a_threshold_the_values_set_the_scale(ric: RunRecord) -> None:
+    """A run that always takes all steps: no line of a threshold, and no dot where the value falls below it."""
+    method = {"name": "ric", "halt_threshold": NEVER}
+    run = replace(ric, config={**ric.config, "method": method})
+    value = refinement_figure(run, rows=[3]).axes[2]
+    curves = np.concatenate([line.get_ydata() for line in value.lines if len(line.get_xdata()) > 2])
+    assert value.get_ylim()[0] > curves.min() - 1
+    assert len(value.lines) == len(refinement_figure(ric, rows=[3]).axes[2].lines) - 2
+    assert len(value.collections) == 0
+
+
 def test_telling_rows_end_with_a_wrong_one(ric: RunRecord) -> None:
     examples = ric.examples
     rows = telling_rows(examples)
@@ -217,15 +238,15 @@ def test_rows_of_a_table_are_shown_by_the_names_of_their_columns(make_run: Calla
     columns = Columns("y", (*numbers, Category("kind", ("fine", "coarse"), other=True)))
     row = np.array([[0.1, -3.0, 0.0, 1.0, 2.0, 0.3, -0.2, 0.0, 1.0, 0.0]])
     run = with_columns(make_run(tabular=True), row, columns)
-    cells = [("<b>", "4.0"), ("<d>", "14.0"), ("kind", "coarse"), ("<e>", "10.6"), ("<f>", "9.6"), ("<a>", "10.2")]
+    cells = [("<b>", "4"), ("<d>", "14"), ("kind", "coarse"), ("<e>", "10.6"), ("<f>", "9.6"), ("<a>", "10.2")]
     assert shown_cells(columns, row[0]) == cells
     assert shown_cells(None, row[0])[:3] == [("1", "0.1"), ("2", "-3"), ("3", "0")]
     assert shown_cells(columns, np.r_[row[0][:2], 5.0, row[0][3:]])[0] == ("<c>", "–")  # a missing number
     assert card(run, 0)["cells"] == cells
-    assert "<dt>&lt;b&gt;</dt><dd>4.0</dd>" in section_html(group_seeds([run]), "gallery")
+    assert "<dt>&lt;b&gt;</dt><dd>4</dd>" in section_html(group_seeds([run]), "gallery")
     assert "the 6 cells" in input_words(run)
     drawn = refinement_figure(run)
-    assert "<b>: 4.0" in drawn.axes[0].texts[0].get_text()
+    assert "<b>: 4\n" in drawn.axes[0].texts[0].get_text()
     assert with_columns(run.path, row[:, 1:], columns).columns is None  # the number of columns differs
 
 

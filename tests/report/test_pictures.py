@@ -90,6 +90,15 @@ def test_a_single_run_of_rows_with_a_threshold_of_its_own(ric: RunRecord) -> Non
     assert not any(clipped(picture.figure) for picture in drawn)
 
 
+def test_no_axis_of_shares_has_ticks_above_the_whole(ric: RunRecord) -> None:
+    metrics = [{**line, "val": {**line["val"], "accuracy": 1.0}} for line in ric.metrics]
+    run = replace(ric, metrics=metrics)
+    accuracy = drawn_of(RunGroup("RIC", (run,)))["training"].figure.axes[0]
+    low, high = accuracy.get_ylim()
+    assert low < 1 < high
+    assert max(tick for tick in accuracy.get_yticks() if tick <= high) <= 1
+
+
 def clipped(figure: Figure) -> list[str]:
     """Titles, labels and legends that reach beyond the figure by more than a pixel."""
     with house_style():

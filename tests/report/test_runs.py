@@ -9,7 +9,9 @@ from filmstrip import belief
 from made_runs import collapse, groups_of, rewrite, write_run, write_system
 from refusals import refusal
 from ricnet.errors import counted, listing
+from ricnet.evaluation.choices import NEVER
 from ricnet.io import short
+from ricnet.report.figures import looks
 from ricnet.report.runs import RunRecord, collapse_note, group_seeds, read_run, read_runs, repeats_note
 from ricnet.report.tables import markdown_safe, number, percent
 
@@ -37,6 +39,7 @@ def test_attributes_of_a_run_record(make_run: MakeRun) -> None:
     for data, label in (("/data/my.csv#kind/type", "my.csv#kind/type"), ("/data/photos", "photos")):
         assert replace(run, config={"data": data}).data_label == label
     assert replace(run, config={"method": {"name": "ric", "halt_threshold": 0.1}}).halt_threshold == 0.1
+    assert replace(run, config={"method": {"name": "ric", "halt_threshold": NEVER}}).halt_threshold is None
     rewrite(run.path / "config.json", lambda header: header.update(derived_from="base"))
     assert (read_run(run.path).derived_from, read_run(run.path).seconds) == ("base", None)
 
@@ -199,7 +202,18 @@ def test_how_words_and_numbers_are_written() -> None:
     assert markdown_safe(r"a|b *c* _d_ `e` [f] <i> \\") == r"a\|b \*c\* \_d\_ \`e\` \[f\] &lt;i> \\\\"
 
 
-WHAT = "epoch 30: training accuracy 65.0 %, 25.0 points below its best; value loss 6, median of 20 epochs 1"
+def test_a_final_fit_is_always_marked(make_run: MakeRun) -> None:
+    """Also where another setting tells the runs apart, and for a single run."""
+    folders = [make_run("a"), make_run("b", preset="paper", final_fit=True)]
+    assert [run.label for run in read_runs(folders)] == ["RIC", "RIC, final fit"]
+    assert read_run(folders[1]).label == "RIC, final fit"
+    assert [look.name for look in looks(groups_of(*folders)).values()] == ["RIC", "RIC, final fit"]
+
+
+WHAT = (
+    "† Training collapsed: fallen (epoch 30: training accuracy 65.0 %, 25.0 points below its best; "
+    "the value loss jumped in epoch 30: to 6, from a median of 1 in the 20 epochs before)."
+)
 
 
 def test_a_run_that_collapsed_is_marked_by_its_own_record(make_run: MakeRun) -> None:
@@ -208,8 +222,13 @@ def test_a_run_that_collapsed_is_marked_by_its_own_record(make_run: MakeRun) -> 
     assert (fine.collapses, fine.label) == ((), "RIC, seed 0")
     assert [each["epoch"] for each in fallen.collapses] == [30]
     assert fallen.label == "RIC, seed 1 †"
-    assert collapse_note([fine, fallen]) == f"† Training collapsed: fallen ({WHAT})."
+    assert collapse_note([fine, fallen]) == WHAT
     assert collapse_note([fine]) == ""
+    assert collapse_note([fallen, replace(fine, path=fallen.path)]) == WHAT  # of the same name in another folder
+    jumped = replace(fine, collapses=({"epoch": 26, "value_loss": 0.2, "median_value_loss": 0.03},))
+    words = "† The value loss jumped: fine (epoch 26: to 0.2, from a median of 0.03 in the 20 epochs before)."
+    assert collapse_note([jumped]) == words
+    assert collapse_note([fallen, jumped]) == f"{WHAT} {words}"
 
 
 def test_a_group_is_marked_if_any_of_its_seeds_collapsed(make_run: MakeRun) -> None:

@@ -26,6 +26,7 @@ from ricnet.report.tables import (
     results_grid,
     run_table,
     terminal_table,
+    without_equal_data,
 )
 
 
@@ -281,6 +282,25 @@ def test_escaped_text_commands_nothing(text: str) -> None:
     rest = re.sub(r"\\(text(backslash|asciitilde|asciicircum)|ldots)\{\}|\$\\pm\$|\$-\$|\\[&%$#_{}]", "", escaped)
     assert not set(rest) & set("\\&%$#_{}~^")
     assert all(c.isascii() or ord(c) < 0x180 for c in escaped)
+
+
+def test_a_name_does_not_repeat_the_column_of_data(make_run: Callable[..., Path]) -> None:
+    """The label has the name of the data, in which the first two runs differ; the third has other settings."""
+    folders = [make_run("a"), make_run("b", data="/home/ada/k.csv#Ziel / Klasse"), make_run("c", preset="paper")]
+    groups = groups_of(*folders)
+    assert "k.csv#Ziel / Klasse" in groups[1].label
+    rows = [[cell.text for cell in row[:2]] for row in results_grid(Comparison(tuple(groups))).rows[:3]]
+    assert [name for name, _ in rows] == ["RIC", "RIC", groups[2].label]
+    assert rows[1][1] == "k.csv#Ziel / Klasse"
+
+
+def test_data_that_is_the_same_in_all_rows_needs_no_column(
+    pair: list[RunRecord], make_run: Callable[..., Path]
+) -> None:
+    same = results_grid(single(pair))
+    assert without_equal_data(same).titles == [title for title in same.titles if title != "Data"]
+    several = results_grid(Comparison(tuple(groups_of(pair[0].path, make_run("b", data="cifar10")))))
+    assert without_equal_data(several) is several
 
 
 def test_a_mark_is_explained_below_every_table(make_run: Callable[..., Path]) -> None:

@@ -502,8 +502,10 @@ def test_a_collapse_to_chance_is_reported(dataset: Dataset, tmp_path: Path, monk
 
 @pytest.fixture
 def collapsing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training accuracy falls in epochs 3 and 5, whatever is learned; three updates an epoch are enough."""
+    """Training accuracy falls in epochs 3 and 5, whatever is learned, and validation NLL rises; three updates an epoch
+    are enough."""
     monkeypatch.setattr("ricnet.evaluation.metrics.FIRST_UPDATES", 0)
+    monkeypatch.setattr("ricnet.training.callbacks.validation_nll", lambda line: float(line["epoch"]))
     accumulate, accuracy = Trainer._accumulate, (0.5, 0.9, 0.55, 0.9, 0.55)
 
     def scripted(self: Trainer, metrics: dict[str, torch.Tensor]) -> None:
@@ -554,6 +556,37 @@ def test_a_resumed_run_keeps_best_accuracy_and_notes(
     assert ["collapse" in line for line in read_lines(tmp_path)] == [False, False, True, False, True]
     assert ("collapsed in epoch 3" in rest) == (not told)
     assert "collapsed in epoch 4" not in rest
+
+
+@pytest.mark.usefixtures("collapsing")
+def test_at_the_best_validation_nll_there_is_no_alarm(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ricnet.training.callbacks.validation_nll", lambda line: -float(line["epoch"] == 5))
+    said = collapsed(dataset, tmp_path)
+    assert ["collapse" in line for line in read_lines(tmp_path)] == [False, False, False, False, False]
+    assert "collapsed" not in said
+
+
+def test_a_jump_of_the_value_loss_is_no_collapse(dataset: Dataset, tmp_path: Path) -> None:
+    """A collapse after it is told too; each once."""
+    shown = Console(file=io.StringIO(), width=1000)
+    trainer: Any = SimpleNamespace(
+        **{"dataset": dataset, "device": CPU, "folder": None, "console": shown, "best": {"epoch": 19}},
+        **{"config": configured(dataset, "supervised"), "settings": configured(dataset, "supervised").optimization},
+    )
+    alarm = Collapse()
+    alarm.on_train_begin(trainer)
+    for epoch in range(1, 26):
+        train = {"value_loss": 1.0 if epoch < 22 else 9.0, "accuracy": 0.9 if epoch < 24 else 0.1}
+        val = {"nll": float(epoch)}
+        alarm.on_epoch_end(trainer, {"epoch": epoch, "update": 9 * epoch, "train": train, "val": val})
+    jump, collapse = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert jump.startswith(
+        "note: the value loss jumped in epoch 22: to 9, from a median of 1 in the 20 epochs before. The best weights "
+        "so far are of epoch 19. If it does not recover, train again with"
+    )
+    assert collapse.startswith("note: training collapsed in epoch 24: training accuracy 10.0 %, 80.0 points below ")
 
 
 def test_resuming_reads_past_damaged_lines(dataset: Dataset, tmp_path: Path, stop_after: Callable[[int], None]) -> None:

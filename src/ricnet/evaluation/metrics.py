@@ -2,7 +2,7 @@
 average precision), in float64; and collapses of training, found in the lines of metrics.jsonl."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -219,27 +219,3 @@ def collapses(lines: Iterable[Mapping[str, Any]], rows: int | None = None) -> li
     watch = CollapseWatch(rows)
     seen = ((line["epoch"], watch.see(line)) for line in lines)
     return [{"epoch": epoch, **found} for epoch, found in seen if found]
-
-
-def collapse_words(collapse: Collapse) -> str:
-    """Description of one collapse."""
-    parts = []
-    if "accuracy" in collapse:
-        accuracy, best = collapse["accuracy"], collapse["best_accuracy"]
-        parts.append(f"training accuracy {100 * accuracy:.1f} %, {100 * (best - accuracy):.1f} points below its best")
-    if "value_loss" in collapse:
-        loss, usual = collapse["value_loss"], collapse["median_value_loss"]
-        parts.append(f"value loss {loss:.3g}, median of {WINDOW} epochs {usual:.3g}")
-    return "; ".join(parts)
-
-
-def collapse_summary(found: Sequence[Collapse]) -> str:
-    """The epochs of all collapses of a run, and the largest of each kind."""
-    epochs = [int(each["epoch"]) for each in found]
-    when = f"epoch {epochs[0]}" if len(epochs) == 1 else f"{len(epochs)} epochs from {epochs[0]} to {epochs[-1]}"
-    largest: Collapse = {}
-    for low, high, share in (("accuracy", "best_accuracy", 1), ("median_value_loss", "value_loss", JUMP)):
-        if of_kind := [each for each in found if low in each]:
-            most = max(of_kind, key=lambda each: each[high] - share * each[low])
-            largest |= {low: most[low], high: most[high]}
-    return f"{when}: {'largest change: ' * (len(epochs) > 1)}{collapse_words(largest)}"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ricnet.errors import counted, listing
-from ricnet.evaluation.metrics import collapse_summary
 from ricnet.io import TABLE, short, write_atomically
+from ricnet.report.collapses import alarm_words
 from ricnet.report.comparison import ACCURACY, BRIER, CELLS, COST, ECE, ECE_SIGNED, NLL, STEPS, Metric
 from ricnet.report.figures import house_style
 from ricnet.report.names import DATA_TITLES, system_name
@@ -118,7 +118,7 @@ def _measured(run: RunRecord) -> str:
     reading = "*Accuracy of test answers by confidence; a calibrated model has bars at the diagonal.*"
     parts = [
         untested_note([run]),
-        f"Training collapsed in {collapse_summary(run.collapses)}." if run.collapses else "",
+        f"{words[0].upper()}{words[1:]}." if (words := alarm_words(run.collapses)) else "",
         numbers_table(run),
         refinement_words(RunGroup(run.label, (run,))) if run.iterative else "",
         f"![{alt}]({DIAGRAM})\n\n{reading}",

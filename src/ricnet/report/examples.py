@@ -99,7 +99,14 @@ def shown_cells(columns: Columns | None, numbers: Num[np.ndarray, "numbers"]) ->
     furthest = sorted(columns.split(numbers.tolist()), key=distance, reverse=True)[:MOST_CELLS]
     some = Columns(columns.target, tuple(column for column, _ in furthest))
     cells = some.cells([number for _, part in furthest for number in part])
-    return [(short(name, 18), "–" if cell is None else short(str(cell), 18)) for name, cell in cells.items()]
+    return [(short(name, 18), short(_cell_text(cell), 18)) for name, cell in cells.items()]
+
+
+def _cell_text(cell: object) -> str:
+    """18.0 as 18; a missing cell is a dash."""
+    if isinstance(cell, float) and cell.is_integer():
+        return f"{cell:.0f}"
+    return "–" if cell is None else str(cell)
 
 
 def small_image(pixels: Num[np.ndarray, "channels height width"]) -> Image.Image:
@@ -148,19 +155,27 @@ def leading_rival(belief: Float[np.ndarray, "classes"], label: int) -> int:
     return int(np.argsort(np.where(np.arange(len(belief)) == label, -1.0, belief))[-1])
 
 
-def _draw_value(ax: Axes, value: Float[np.ndarray, "steps"], halt: int, threshold: float) -> None:
-    """V by step on an inverse-sine axis, which shows both log K and small values."""
+def _draw_value(ax: Axes, value: Float[np.ndarray, "steps"], halt: int, threshold: float | None) -> None:
+    """V by step on an inverse-sine axis, which shows both log K and small values. `threshold` is None if all steps are
+    taken."""
     asked = np.arange(len(value))
     ax.set_yscale("asinh", linear_width=0.05)
-    for shade, side in ((GREEN, value >= threshold), (VERMILLION, value < threshold)):
-        ax.fill_between(asked, value, threshold, where=side, interpolate=True, color=shade, alpha=0.23, linewidth=0)
-    ax.axhline(threshold, color=FAINT, linewidth=0.6)
+    if threshold is not None:
+        _shade(ax, value, threshold)
     ax.plot(asked[: halt + 1], value[: halt + 1], color=GREEN)
     ax.plot(asked[halt:], value[halt:], color=GREEN, alpha=0.4)
     ax.axvline(halt, color=INK, linewidth=1)
-    if halt < len(value) and value[halt] < threshold:
+    if threshold is not None and halt < len(value) and value[halt] < threshold:
         ax.plot([halt], [value[halt]], "o", color=INK, markersize=3.5, zorder=3)
     _widen_first_steps(ax, len(value))
+
+
+def _shade(ax: Axes, value: Float[np.ndarray, "steps"], threshold: float) -> None:
+    """The area between V and the threshold, below which the run halts."""
+    asked = np.arange(len(value))
+    for shade, side in ((GREEN, value >= threshold), (VERMILLION, value < threshold)):
+        ax.fill_between(asked, value, threshold, where=side, interpolate=True, color=shade, alpha=0.23, linewidth=0)
+    ax.axhline(threshold, color=FAINT, linewidth=0.6)
 
 
 def _widen_first_steps(ax: Axes, last: int) -> None:
@@ -191,6 +206,12 @@ KINDS_IN_STEPS = {
     "hard": "right, after more than one step",
     "wrong": "with the highest confidence",
 }
+KINDS_IN_EQUAL_STEPS = {
+    "easy": "right, with the highest confidence",
+    "hard": "right, ranked by the gain after the first step",
+    "wrong": "with the highest confidence",
+}
+"""If the right examples of both kinds stop after the same number of steps."""
 KINDS_AT_ONCE = {
     "easy": "right, with the highest confidence",
     "hard": "right, with the lowest confidence",
@@ -212,7 +233,8 @@ def gallery(run: RunRecord) -> list[dict[str, Any]]:
     assert examples is not None
     if not run.has_exits:  # confused examples are shown with the mistakes
         rows = {kind: np.flatnonzero(examples.kind == KINDS.index(kind)) for kind in KINDS_IN_STEPS}
-        words = KINDS_IN_STEPS if run.iterative else KINDS_AT_ONCE
+        equal = len(np.unique(examples.halt_step[np.concatenate([rows["easy"], rows["hard"]])])) == 1
+        words = (KINDS_IN_EQUAL_STEPS if equal else KINDS_IN_STEPS) if run.iterative else KINDS_AT_ONCE
         return [_part(run, kind.capitalize(), words[kind], rows[kind]) for kind in words]
     parts = []
     for entry in run.test["halting"]:

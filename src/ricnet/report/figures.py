@@ -89,6 +89,13 @@ def percent_ticks() -> FuncFormatter:
     return FuncFormatter(lambda share, _: f"{100 * share:.6g} %")
 
 
+def end_at_whole(ax: Axes) -> None:
+    """End an axis of shares just above 100 %, instead of with a margin that would have ticks."""
+    bottom, top = ax.get_ylim()
+    if top > 1:
+        ax.set_ylim(top=1 + 0.04 * max(0.0, 1 - bottom))
+
+
 # Look of a system: colour, dash and marker
 
 
@@ -118,9 +125,9 @@ def look_of(title: str) -> Look:
 
 def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
     """Look of each group by its label. A method always has the same colour; other systems get the remaining ones."""
-    places = [(group.first.method, group.first.task) for group in groups]
-    names = [  # the method's title if unique on its data
-        group.first.method if places.count(place) == 1 else group.label.removesuffix(MARK)
+    places = [(group.first.title, group.first.task) for group in groups]
+    names = [  # the title of the run if unique on its data
+        group.first.title if places.count(place) == 1 else group.label.removesuffix(MARK)
         for group, place in zip(groups, places, strict=True)
     ]
     order, colours = list(dict.fromkeys(names)), dict[str, str]()

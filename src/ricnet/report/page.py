@@ -74,9 +74,9 @@ def render(groups: Sequence[RunGroup], drawn: Sequence[Picture]) -> str:
         lead=_lead(found) if len(runs) > 1 else "",
         facts=_facts(runs[0]),
         results={
-            "grid": tables.results_grid(found),
+            "grid": tables.without_equal_data(tables.results_grid(found)),
             "caption": tables.results_caption(found),
-            "contrasts": tables.contrasts_grid(found) if found.contrasts else None,
+            "contrasts": tables.without_equal_data(tables.contrasts_grid(found)) if found.contrasts else None,
             "contrasts_caption": tables.contrasts_caption(found),
             "reference": tables.references(found),
         },
@@ -128,8 +128,8 @@ def refinement_words(group: RunGroup) -> str:
     ends = "the steps after the first change little" if first == halt else f"it ends {better} than its first step"
     return (
         f"{group.label} starts from the uniform belief and changes it in up to {counted(most, 'step')}; it {stops}. "
-        f"On the test set {ends}: NLL {first} after the first, {halt} where it stops, lowest after "
-        f"{counted(best + 1, 'step')}, {lowest}."
+        f"On the test set {ends}: NLL {first} after the first, {halt} where it stops. If all examples stopped at the "
+        f"same step, the lowest NLL would be {lowest}, after {counted(best + 1, 'step')}."
     )
 
 

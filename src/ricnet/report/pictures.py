@@ -122,6 +122,8 @@ def _draw_scores(
             ax.set_title(f"{split} {title}{where}")
             for group in alike:
                 draw(ax, group, key, look[group.label])
+            if key != "nll":
+                figures.end_at_whole(ax)
         row[0].yaxis.set_major_formatter(figures.percent_ticks())
     for ax in panels[-1]:
         ax.set_xlabel(xlabel)
@@ -392,8 +394,10 @@ def halting(groups: Sequence[RunGroup]) -> Picture:
 
 def _refinement(group: RunGroup) -> Picture:
     run = group.first
-    stops = f"it stops {rule_words(run.rule)}" if run.rule else f"it stops once V is less than {run.halt_threshold:g}"
-    below = f" Below: the value V, the gain that it still expects; {stops}."
+    threshold = run.halt_threshold
+    by_method = "after all steps" if threshold is None else f"once V is less than {threshold:g}"
+    stops = rule_words(run.rule) if run.rule else by_method
+    below = f" Below: the value V, the gain that it still expects; it stops {stops}."
     has_value = run.examples is not None and run.examples.values is not None
     return Picture(
         name="refinement-" + re.sub(r"[^a-z0-9]+", "-", group.label.lower()).strip("-"),

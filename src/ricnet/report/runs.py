@@ -12,11 +12,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ricnet.data.columns import Columns, columns_from_json
 from ricnet.errors import RicnetError, listing
+from ricnet.evaluation.choices import NEVER
 from ricnet.evaluation.evaluate import Outcome, read_predictions
 from ricnet.evaluation.examples import Examples
-from ricnet.evaluation.metrics import Collapse, collapse_summary, collapses, measured_rows
+from ricnet.evaluation.metrics import Collapse, collapses, measured_rows
 from ricnet.io import LARGEST_NUMBER, MARK, TABLE, short, shown_name, user_path
 from ricnet.methods import modern_method
+from ricnet.report.collapses import alarm_words, alarms
 from ricnet.report.files import is_archive, read_archive, read_folder
 from ricnet.report.names import CHOSEN, DATA_TITLES, differences, system_name, without_seed
 
@@ -56,7 +58,8 @@ class RunRecord:
     derived_from: str | None = None
     """The trained run with the same weights, if this one differs only in settings applied after training."""
     collapses: tuple[Collapse, ...] = ()
-    """Epochs in which training collapsed; for a derived run, those of the trained run."""
+    """Epochs in which training collapsed or the value loss jumped, without those in which validation NLL was at its
+    best; for a derived run, those of the trained run."""
 
     @property
     def name(self) -> str:
@@ -66,6 +69,11 @@ class RunRecord:
     @property
     def method(self) -> str:
         return system_name(self.config)
+
+    @property
+    def title(self) -> str:
+        """The method, with a mark for a final fit, which is trained on its validation rows too."""
+        return f"{self.method}, final fit" if self.final_fit else self.method
 
     @property
     def seed(self) -> int:
@@ -137,9 +145,10 @@ class RunRecord:
         return {epoch: min(max(score, -LARGEST_NUMBER), LARGEST_NUMBER) for epoch, score in known.items()}
 
     @property
-    def halt_threshold(self) -> float:
-        """The run halts once its value falls below this."""
-        return float((self.rule or self.config["method"]).get("halt_threshold") or 0)
+    def halt_threshold(self) -> float | None:
+        """The run halts once its value falls below this; None if it always takes all steps."""
+        threshold = float((self.rule or self.config["method"]).get("halt_threshold") or 0)
+        return None if threshold == NEVER else threshold
 
     @property
     def max_steps(self) -> int:
@@ -239,6 +248,10 @@ class Baseline(NamedTuple):
     scores: Mapping[str, Any]
 
     @property
+    def name(self) -> str:
+        return self.label
+
+    @property
     def task(self) -> Task:
         return self.first.task
 
@@ -261,9 +274,9 @@ def read_run(run: str | Path) -> RunRecord:
     path = user_path(run)
     header, metrics, evaluation, examples = read_archive(path) if is_archive(path) else read_folder(path)
     config = header["config"] | {"method": modern_method(header["config"]["method"])}
-    return RunRecord(
+    found = RunRecord(
         path=path,
-        label=system_name(config),
+        label="",
         version=str(header.get("ricnet", "unknown")),
         config=config,
         data=header["data"],
@@ -272,8 +285,9 @@ def read_run(run: str | Path) -> RunRecord:
         evaluation=evaluation,
         examples=examples,
         derived_from=header.get("derived_from"),
-        collapses=tuple(header.get("collapses") or collapses(metrics, _measured(header))),
+        collapses=tuple(header.get("collapses") or alarms(collapses(metrics, _measured(header)), metrics)),
     )
+    return replace(found, label=found.title)
 
 
 def _measured(header: Mapping[str, Any]) -> int | None:
@@ -290,20 +304,20 @@ def read_runs(folders: Sequence[str | Path]) -> list[RunRecord]:
 
 
 def distinguish(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Label runs of the same method by the settings in which they differ; mark collapsed ones."""
+    """Label runs of the same title by the settings in which they differ; mark collapsed ones."""
     labels = zip(runs, _names(runs), strict=True)
     return [replace(run, label=label + MARK * bool(run.collapses)) for run, label in labels]
 
 
 def _names(runs: Sequence[RunRecord]) -> list[str]:
-    labels = {id(run): run.method for run in runs}
-    for method in {run.method for run in runs}:
-        alike = [run for run in runs if run.method == method]
+    labels = {id(run): run.title for run in runs}
+    for title in {run.title for run in runs}:
+        alike = [run for run in runs if run.title == title]
         if len(alike) > 1:
             folders = [run.name for run in alike]
             unique = folders if len(set(folders)) == len(folders) else [str(run.path) for run in alike]
             names = differences([_settings(run) for run in alike]) or unique
-            labels |= {id(run): f"{method}, {name}" if name else method for run, name in zip(alike, names, strict=True)}
+            labels |= {id(run): f"{title}, {name}" if name else title for run, name in zip(alike, names, strict=True)}
     return [labels[id(run)] for run in runs]
 
 
@@ -337,10 +351,14 @@ def untested_note(runs: Iterable[RunRecord]) -> str:
 
 
 def collapse_note(runs: Iterable[RunRecord]) -> str:
-    """A sentence about collapsed trainings, each named once; else empty."""
-    found = {run.derived_from or run.name: collapse_summary(run.collapses) for run in runs if run.collapses}
-    words = "; ".join(f"{short(name, TABLE)} ({what})" for name, what in found.items())
-    return f"{MARK.strip()} Training collapsed: {words}." if found else ""
+    """A sentence about collapsed trainings, and one about those of which only the value loss jumped; else empty."""
+    found = {run.derived_from or run.name: alarm_words(run.collapses) for run in runs if run.collapses}
+    sentences = []
+    for what in ("training collapsed", "the value loss jumped"):
+        of_kind = {short(name, TABLE): words for name, words in found.items() if words.startswith(what)}
+        named = [f"{name} ({words.removeprefix(f'{what} in ')})" for name, words in of_kind.items()]
+        sentences += [f"{MARK.strip()} {what[0].upper()}{what[1:]}: {'; '.join(named)}."] if named else []
+    return " ".join(sentences)
 
 
 # Groups of runs that differ only in their seed
@@ -358,6 +376,11 @@ class RunGroup:
     @property
     def first(self) -> RunRecord:
         return self.runs[0]
+
+    @property
+    def name(self) -> str:
+        """The label without the data, for a table with a column of data."""
+        return self.label.replace(f", {shown_name(self.first.data_name)}", "", 1)
 
     @property
     def task(self) -> Task:

@@ -204,7 +204,7 @@ def results_grid(comparison: Comparison) -> Grid:
             bold = comparison.is_better(system, metric) if seeds else _is_best(metric, found, column)
             scores.append(Cell(metric.write(found.mean, found.half_width), bold))
         count = [Cell(str(len(system.runs)) if isinstance(system, RunGroup) else "–")] * seeds
-        cells.append([Cell(short(system.label, TABLE)), Cell(short(system.first.data_label, TABLE)), *count, *scores])
+        cells.append([Cell(short(system.name, TABLE)), Cell(short(system.first.data_label, TABLE)), *count, *scores])
     titles = [judged_words(metric.heading, comparison.runs) for metric in metrics]
     return Grid(["System", "Data", *["Seeds"] * seeds, *titles], cells, frozenset({0, 1}))
 
@@ -284,7 +284,7 @@ def contrasts_grid(comparison: Comparison) -> Grid:
         metric, p, runs = each.metric, each.p_corrected, each.system.runs
         low, high = (metric.write(end, signed=True) for end in (each.examples.low, each.examples.high))
         texts = [
-            f"{short(each.system.label, TABLE)} − {short(each.reference.label, TABLE)}",
+            f"{short(each.system.name, TABLE)} − {short(each.reference.name, TABLE)}",
             short(runs[0].data_label, TABLE),
             judged_words(metric.title, runs) + " (points)" * (metric.scale == 100),
             metric.write(each.seeds.mean, each.seeds.half_width, signed=True),
@@ -309,6 +309,11 @@ def contrasts_caption(comparison: Comparison) -> str:
         "interval on the same side of 0. ECE is biased upwards, most where it is small: differences are understated."
     )
     return judged_words(over_seeds * comparison.has_seeds + text, comparison.runs)
+
+
+def without_equal_data(grid: Grid) -> Grid:
+    """Without the column of data if it is the same in all rows: the caption names it."""
+    return _without_column(grid, "Data") if len({data.text for _, data, *_ in grid.rows}) == 1 else grid
 
 
 def _without_data(grid: Grid) -> Grid:

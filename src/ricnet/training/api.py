@@ -67,8 +67,8 @@ from ricnet.training.recipes import (
 )
 from ricnet.training.trainer import Trainer
 
-MAX_NOTES, MAX_HINTS = 3, 4
-"""Lines of notes and of hints that `ric train` prints; the page of the run has all of them."""
+MAX_HINTS = 4
+"""Lines of hints that `ric train` prints; the page of the run has all of them."""
 
 
 def train(
@@ -133,8 +133,8 @@ def train_in_folder(
         if processes.first and not resumed:
             folder.refuse_if_held()
             folder.refuse_if_taken(request.overwrite)  # after all other checks
-        lines = [spell(f"note: {note}") for note in (*dataset.notes, *notes)]
-        lines = lines if present is None else limited(lines, MAX_NOTES, folder.report.name)
+        dataset = replace(dataset, notes=(*dataset.notes, *notes))
+        lines = [spell(f"note: {note}") for note in dataset.notes]
         say([*lines, spell(announcement(config, dataset, device, processes.count))], console)
         hint = None if resumed else faster(config, dataset, device)
         options: dict[str, Any] = {"overwrite": request.overwrite, "resume": resumed is not None, "encoder": encoder}

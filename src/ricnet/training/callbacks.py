@@ -15,9 +15,11 @@ from ricnet.errors import RicnetError, listing, require_extra, setting
 from ricnet.evaluation.baselines import base_rate, mean_and_error, selection_nll
 from ricnet.evaluation.choices import FOLDS, calibrated_scores, is_as_good
 from ricnet.evaluation.evaluate import observe, summarize
-from ricnet.evaluation.metrics import CollapseWatch, collapse_words, measured_rows
+from ricnet.evaluation.metrics import Collapse as Found
+from ricnet.evaluation.metrics import CollapseWatch, measured_rows
 from ricnet.io import shown_name
 from ricnet.models.classifier import learned
+from ricnet.report.collapses import alarm_words, validation_nll
 from ricnet.terminal import say
 from ricnet.training.console import ProgressBar
 
@@ -238,23 +240,32 @@ class Progress(Callback):
 
 
 class Collapse(Callback):
-    """Adds `collapse` to the line of each epoch in which training collapsed, and says so the first time."""
+    """Adds `collapse` to the line of each epoch in which training collapsed or the value loss jumped. Says so the first
+    time, and once more if a collapse follows a jump."""
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         self.watch = CollapseWatch(measured_rows(len(trainer.dataset.train), trainer.device.type))
+        self.lowest = math.inf
         earlier = trainer.folder.metrics_lines() if trainer.folder is not None else ()
-        self.told = bool([line for line in earlier if self.watch.see(line)])
+        self.told = set[str]().union(*(self.see(line) for line in earlier))
+        """Keys of the collapses that the user has been told of."""
+
+    def see(self, line: Line) -> Found:
+        """The collapse in this epoch; empty if its validation NLL is the lowest so far."""
+        found, nll = self.watch.see(line), validation_nll(line)
+        best, self.lowest = nll <= self.lowest, min(self.lowest, nll)
+        return {} if best else found
 
     def on_epoch_end(self, trainer: "Trainer", line: Line) -> None:
-        if not (found := self.watch.see(line)):
+        if not (found := self.see(line)):
             return
         line["collapse"] = found
-        if not self.told:
-            self.told = True
+        if not self.told or ("accuracy" in found and "accuracy" not in self.told):
             kept = "" if trainer.config.final_fit else f" The best weights so far are of epoch {trainer.best['epoch']}."
             again = f"If it does not recover, train again {_calmer(trainer)}."
-            note = f"note: training collapsed in epoch {line['epoch']}: {collapse_words(found)}.{kept} {again}"
-            say([note], trainer.console)
+            words = alarm_words([{"epoch": line["epoch"], **found}])
+            say([f"note: {words}.{kept} {again}"], trainer.console)
+        self.told |= found.keys()
 
 
 class Log(Callback):

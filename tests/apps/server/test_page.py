@@ -276,6 +276,17 @@ def test_it_answers_at_once_and_moves_until_it_stops(visit: Any, client: httpx.C
     assert page.locator("#play").inner_text() == "Play"
 
 
+def test_a_model_without_a_threshold_always_takes_every_step(visit: Any, digits: Classifier) -> None:
+    method = replace(digits.method, horizon=3, halt_threshold=-1e9)  # type: ignore[call-arg]
+    with serving(replace(digits, method=method)) as client:
+        page = visit(client)
+        assert "after all 3 steps" in answered(page)
+        caption = page.locator("#caption").inner_text()
+        assert "It always takes every step." in caption
+        assert "falls below" not in caption
+        assert page.locator("polygon.above, polygon.below").count() == 0
+
+
 def test_motion_is_short_and_can_be_skipped(visit: Any, digits: Classifier) -> None:
     """However many steps there are."""
     method = replace(digits.method, horizon=40, halt_threshold=-1e9)  # type: ignore[call-arg]

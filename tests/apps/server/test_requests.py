@@ -145,7 +145,8 @@ def test_rows_of_a_table_by_the_names_of_its_columns(table_client: httpx.Client,
     said = told["predictions"]
     assert np.allclose([beliefs(answer, table) for answer in said], path.final.exp(), atol=1e-5)
     assert [answer["input"] for answer in said] == ["rows[0]", "rows[1]"]
-    [note] = told["notes"]
+    ignored, note = told["notes"]
+    assert ignored == "The model does not read 'more'."
     assert "1 of 2 rows have a value of 'colour' that no training row had, such as 'pink'" in note
     alone = table_client.post("/v1/predict", json={"rows": rows[0]}).json()
     assert alone["predictions"][0]["confidence"] == pytest.approx(said[0]["confidence"], abs=1e-5)
@@ -366,3 +367,14 @@ def test_memory_for_large_images_is_bounded_and_returned(digits_run: Path, tmp_p
         assert slowest < max(2, 0.5 * (time.perf_counter() - start)), "small images wait for large ones"
         assert memory(process.pid, "VmHWM") < before + 350
         assert memory(process.pid, "VmRSS") < before + 100
+
+
+def test_fields_of_a_row_that_the_model_does_not_read_are_named(table_client: httpx.Client) -> None:
+    """A misspelt name also where the right one is missing; the class of a row may be there."""
+    row = {"weight": 40, "colour": "blue", "fruit": "plum"}
+    said = table_client.post("/v1/predict", json={"rows": [row, row | {"wieght": 1, "size": None}]}).json()
+    assert said["notes"] == ["The model does not read 'wieght', 'size'."]
+    assert table_client.post("/v1/predict", json={"rows": row}).json()["notes"] == []
+    sentence = refused(table_client.post("/v1/predict", json={"rows": {"wieght": 1, "colour": "red"}}), 422)
+    assert "rows[0] lacks 'weight'" in sentence
+    assert sentence.endswith("The model does not read 'wieght'.")

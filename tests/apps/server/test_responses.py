@@ -15,6 +15,7 @@ from PIL import Image
 from refusals import refusal
 from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.responses import describe
+from ricnet.evaluation.choices import NEVER
 from ricnet.models.classifier import Classifier
 from ricnet.report.names import ALGORITHMS
 
@@ -50,6 +51,17 @@ def test_description_of_the_model(client: httpx.Client, digits_run: Path) -> Non
     assert model["limits"]["max_batch"] == 8
     assert model["test"]["accuracy"] == json.loads((digits_run / "evaluation.json").read_text())["test"]["accuracy"]
     assert str(digits_run.parent) not in json.dumps(model)
+
+
+def test_the_target_of_a_table_may_have_a_slash(table: Classifier) -> None:
+    named = replace(table, config=replace(table.config, data="/home/ada/k.csv#Ziel / Klasse (v2)"))
+    assert describe(named, "run", Limits())["data"] == "k.csv#Ziel / Klasse (v2)"
+
+
+def test_a_model_that_takes_every_step_has_no_threshold(digits: Classifier) -> None:
+    assert describe(digits, "run", Limits())["halt_threshold"] == digits.method.halt_threshold  # type: ignore[attr-defined]
+    patient = replace(digits, method=replace(digits.method, halt_threshold=NEVER))  # type: ignore[call-arg]
+    assert describe(patient, "run", Limits())["halt_threshold"] is None
 
 
 def test_examples_come_back_as_they_were(client: httpx.Client, digits_run: Path, inputs: torch.Tensor) -> None:

@@ -61,12 +61,13 @@ def sweep(arguments: Sequence[str]) -> None:
     from ricnet.studies import sweep as sweeping
 
     optuna.logging.set_verbosity(logging.CRITICAL)  # we print its messages
-    plan = _sweep(options, shared)
+    plan, console = _sweep(options, shared), Narrator(stderr=True)
+    say((f"note: {note}" for note in plan.dataset.notes), console)
     name = plan.root.name
     storage = options.storage or f"sqlite:///{name}.db"
     study = sweeping.open_study(name, storage, options.metric, plan.base, plan.space)
     try:
-        sweeping.search(study, plan, options.trials, Narrator(stderr=True))
+        sweeping.search(study, plan, options.trials, console)
     except Interrupted:
         raise Interrupted(GO_ON) from None
     if plan.space.keys() & {"epochs", "batch_size"}:  # all trials use the weight average of `base`

@@ -28,7 +28,7 @@ from starlette.requests import ClientDisconnect
 from torch import Tensor
 
 from ricnet.apps.server.limits import Limits, Refusal
-from ricnet.data.columns import Category, Date, Number
+from ricnet.data.columns import Category, Columns, Date, Number
 from ricnet.data.images import FORMATS, MOST_PIXELS, decode_image
 from ricnet.data.tables import Table
 from ricnet.data.texts import Text
@@ -92,7 +92,8 @@ class Ask(Options):
     features: Rows | Row | None = None
     """For a model of numbers: one row of them, or several."""
     rows: Records | Record | None = None
-    """For a model of a table: one row by column names, or several; null is unknown."""
+    """For a model of a table: one row by column names, or several; null is unknown. Other names are ignored, with a
+    note."""
     images: Texts | str | None = None
     """For a model of images: one file in base64, or several; data: URLs are accepted."""
     texts: Texts | str | None = None
@@ -253,19 +254,27 @@ def _read_features(places: list[str], rows: Sequence[Sequence[float]], classifie
 def _read_rows(places: list[str], rows: Sequence[Mapping[str, Any]], classifier: Classifier) -> RequestInputs:
     columns = classifier.columns
     assert columns is not None
+    unread = _unread(rows, columns)
     for place, row in zip(places, rows, strict=True):
         absent = [repr(short(column.name, 60)) for column in columns.inputs if column.name not in row]
         if absent:
-            raise Refusal(422, f"{place} lacks {listed(absent)}; send null for unknown values.")
+            raise Refusal(422, " ".join([f"{place} lacks {listed(absent)}; send null for unknown values.", *unread]))
     cells = {
         column.name: [_as_cell(row[column.name], column, place) for place, row in zip(places, rows, strict=True)]
         for column in columns.inputs
     }
     table = Table(SOURCE, cells, range(len(rows)), "row")
     try:
-        return RequestInputs(places, columns.encode(table), columns.surprises(table))
+        return RequestInputs(places, columns.encode(table), (*unread, *columns.surprises(table)))
     except RicnetError as problem:
         raise Refusal(422, re.sub(rf"^{SOURCE}, row (\d+):", r"rows[\1]:", str(problem))) from None
+
+
+def _unread(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[str, ...]:
+    """A note if rows have fields that the model does not read, for instance misspelt ones; the class may be there."""
+    read = {columns.target, *(column.name for column in columns.inputs)}
+    names = dict.fromkeys(name for row in rows for name in row if name not in read)
+    return (f"The model does not read {listed([repr(short(name, 60)) for name in names])}.",) if names else ()
 
 
 def _as_cell(value: Any, column: Number | Category | Text, place: str) -> str:

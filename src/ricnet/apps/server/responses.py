@@ -14,8 +14,10 @@ from ricnet.apps.server.limits import Limits
 from ricnet.apps.server.requests import Cell, field_read
 from ricnet.data.columns import Category, Date
 from ricnet.errors import RicnetError
+from ricnet.evaluation.choices import NEVER
 from ricnet.evaluation.examples import KINDS
-from ricnet.io import read_arrays, read_json
+from ricnet.io import read_arrays, read_json, shown_name
+from ricnet.methods import Method
 from ricnet.models.classifier import Classifier
 from ricnet.models.config import to_json
 from ricnet.report.names import system_name
@@ -104,7 +106,7 @@ class Model(BaseModel):
     input: Inputs = Field(description="Inputs of the model.")
     horizon: int = Field(description="Maximum number of steps.")
     costs: list[float] | None = Field(description="With exits: share of compute used after each step.")
-    halt_threshold: float | None = Field(description="The model stops if its value is below this.")
+    halt_threshold: float | None = Field(description="The model stops if its value is below this; null if never.")
     budget: float | None = Field(description="Mean share of compute, unless a request sets its own.")
     budgets: list[Budget] | None = Field(description="With exits; a budget between two of them takes the lower.")
     calibration: int = Field(description="Calibration examples; n allow a coverage of up to n / (n + 1).")
@@ -126,19 +128,25 @@ def describe(classifier: Classifier, name: str, limits: Limits) -> dict[str, Any
     return {
         "name": name,
         "method": system_name(config | {"method": config["method"] | {"readout": getattr(method, "readout", None)}}),
-        "data": Path(classifier.config.data).name,
+        "data": shown_name(classifier.config.data),
         "ricnet": __version__,
         "classes": list(classifier.class_names),
         "input": _inputs(classifier),
         "horizon": horizon(classifier),
         "costs": list(getattr(classifier.model, "costs", ())) or None,
-        "halt_threshold": getattr(method, "halt_threshold", None),
+        "halt_threshold": _threshold(method),
         "budget": classifier.budget,
         "budgets": [asdict(point) for point in classifier.budgets] or None,
         "calibration": 0 if classifier.calibration is None else len(classifier.calibration),
         "test": _measured(classifier.folder) if classifier.budget is None else None,
         "limits": asdict(limits) | {"max_steps": most_steps(classifier)},
     }
+
+
+def _threshold(method: Method[Any]) -> float | None:
+    """None without a value function, and for a model that always takes all steps."""
+    threshold: float | None = getattr(method, "halt_threshold", None)
+    return None if threshold == NEVER else threshold
 
 
 def horizon(classifier: Classifier) -> int:

@@ -60,7 +60,8 @@ export class Chart {
     const { thought } = this;
     const isValue = line === thought.values;
     const bend = v => (isValue ? Math.sign(v) * Math.sqrt(Math.abs(v)) : v);
-    const zero = isValue ? thought.threshold : 0;
+    const stops = isValue && thought.threshold !== null;
+    const zero = stops ? thought.threshold : 0;
     const high = Math.max(...line, zero), low = Math.min(...line, zero);
     const span = bend(high) - bend(low) || 1;
     const top = TOP + BELIEF + GAP;
@@ -68,7 +69,7 @@ export class Chart {
     const at = n => (isValue ? n : n + 1); // a value belongs to the state after n steps, a probability to step n + 1
     const points = line.map((v, n) => [this.x(at(n)), y(v)]);
     svg.append(
-      ...(isValue ? [side(points, y(zero), "above"), side(points, y(zero), "below")] : []),
+      ...(stops ? [side(points, y(zero), "above"), side(points, y(zero), "below")] : []),
       make("line", { class: "zero", x1: LEFT, x2: this.width - RIGHT, y1: y(zero), y2: y(zero) }),
       make("polyline", { class: "value", points: points.map(p => p.join(",")).join(" ") }),
       ...ticks([high, zero, low], y, bend),

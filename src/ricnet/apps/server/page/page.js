@@ -204,6 +204,7 @@ function caption(thought) {
   const parts = [key("first"), `${thought.classes[thought.first]}, the answer  `, key("second"), `${thought.classes[thought.second]}, its strongest rival  `];
   if (thought.classes.length > 2) parts.push(key(""), "all others. ");
   if (thought.values && thought.stoppedByItself()) parts.push(key("dot"), `It stops where the expected gain falls below ${Number(thought.threshold.toPrecision(2))}; the pale part shows the steps after that. `);
+  else if (thought.values && thought.threshold === null) parts.push("It always takes every step. ");
   else if (thought.values) parts.push(`The expected gain never falls below ${Number(thought.threshold.toPrecision(2))}, so it takes every step. `);
   parts.push(key("tick"), ` on the bars: the probability after ${steps(thought.last)}.`);
   return parts;

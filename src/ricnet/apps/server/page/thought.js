@@ -8,7 +8,7 @@ export class Thought {
     this.beliefs = [classes.map(() => 1 / classes.length), ...answer.beliefs];
     this.values = answer.values;
     this.chances = answer.halt_probability;
-    this.threshold = (budget ?? model).halt_threshold ?? 0;
+    this.threshold = (budget ?? model).halt_threshold ?? null; // null: it takes every step
     this.halt = answer.steps;
     this.last = answer.beliefs.length;
     this.costs = model.costs;
