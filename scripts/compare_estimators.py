@@ -7,8 +7,8 @@ The recipe for tables was chosen on the tables of CHOSEN_ON, and an earlier one 
 are others, fixed before the first run. Each estimator is fitted on the same folds with its default settings. Results
 are stored in results/estimators.json and not measured again: delete the file, or an entry, to repeat it.
 
-LARGER are seven tables of 7,000 to 340,000 rows, fixed before their first run. Four of them (SEEN_LARGER) judged an
-encoder with four bins a column too, whose scores are kept in the file; the others have chosen and judged nothing else.
+LARGER are seven tables of 7,000 to 340,000 rows, fixed before their first run. Four of them (SEEN_LARGER) had judged an
+earlier encoder, with four bins a column, whose scores are kept in the file. The others were used for nothing else.
 FOLDER has copies of them from public repositories: blastchar.csv, online_shoppers_intention.csv and bank-full.csv
 (github.com/radi-cho/GatedTabTransformer, folder data), UCI_Credit_Card.csv (github.com/dv-gorasiya/
 quantum-machine-learning), adult.data and adult.test (github.com/YuzhongHuangCS/fairness), shuttle.trn and shuttle.tst
@@ -63,9 +63,9 @@ CSV = {
     "credit": ("UCI_Credit_Card.csv", "default.payment.next.month"),
     "bank": ("bank-full.csv", "y"),
 }
-"""File and class of tables that are read as they are, without their identifiers."""
+"""File and class of tables in one CSV file each; identifiers are dropped."""
 SHUTTLE = {"Flow Proportioning Valve": "Fpv", "Bipropellant Valve": "Bpv", "Radiator": "Rad"}
-"""The copy has two spellings of each class."""
+"""Corrections: the copy spells each of these classes in two ways."""
 MEASURES = {"log_loss": "log-loss", "accuracy": "accuracy (%)", "ece": "ECE (15 bins)", "seconds": "seconds of a fit"}
 OURS = ("SL", "RIC")
 RIVALS = ("gradient boosting", "SL")

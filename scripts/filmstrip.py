@@ -22,7 +22,7 @@ MOST_CLASSES = 10
 
 @styled
 def filmstrip_figure(
-    examples: Examples, class_names: Sequence[str], rows: Sequence[int], halt_threshold: float = 0.0
+    examples: Examples, class_names: Sequence[str], rows: Sequence[int], halt_threshold: float | None = 0.0
 ) -> Figure:
     """`rows` are indices of the examples, which are images."""
     figure = Figure(figsize=(9.0, 1.9 * len(rows)), layout="constrained")
@@ -49,7 +49,7 @@ def _draw_picture(ax: Axes, examples: Examples, class_names: Sequence[str], row:
 
 
 def _draw_beliefs(
-    axes: Sequence[Axes], examples: Examples, class_names: Sequence[str], row: int, threshold: float
+    axes: Sequence[Axes], examples: Examples, class_names: Sequence[str], row: int, threshold: float | None
 ) -> None:
     halt = int(examples.halt_step[row])
     beliefs = with_start(np.exp(examples.log_beliefs[:, row]))
@@ -84,12 +84,13 @@ def _draw_bars(ax: Axes, belief: Float[np.ndarray, "shown"], shades: Sequence[st
     ax.spines["bottom"].set_visible(False)
 
 
-def _value_text(examples: Examples, row: int, step: int, threshold: float) -> str:
+def _value_text(examples: Examples, row: int, step: int, threshold: float | None) -> str:
     """The value after n steps, values[n]; none after the last step."""
     if examples.values is None or step >= len(examples.values):
         return ""
     value = float(examples.values[step, row])
-    return f"V = {value:+.3f}".replace("-", "−") + (": stops" if step and value < threshold else "")
+    stops = step and threshold is not None and value < threshold
+    return f"V = {value:+.3f}".replace("-", "−") + (": stops" if stops else "")
 
 
 def _conclude(ax: Axes, examples: Examples, class_names: Sequence[str], row: int) -> None:

@@ -4,11 +4,12 @@
     python scripts/study_default.py mr trec docstrings --corpora FOLDER [--encoder hf:minilm]
     python scripts/study_default.py cifar10 svhn --images 3000 --encoder timm:tf_efficientnet_lite0@lite0.safetensors
 
-The second command takes the corpora that the recipe of texts was chosen on (scripts/study_texts.py), with an encoder
-the features that it computes when frozen; each seed draws other texts. The third draws for each seed as many of the
-training images, of which a fifth are validation images; the weights are those of scripts/convert_lite0.py. Each
-algorithm is trained by the preset `fast`, Algorithm 1 also with the paper's rounds of five passes, and judged by the
-NLL of validation rows after temperature scaling on the same rows. An algorithm that takes more than twice the CPU
+The second command reads the corpora that the recipe of texts was chosen on (scripts/study_texts.py). With an encoder
+the inputs are the features of the frozen encoder. Each seed draws other texts. In the third command each seed draws
+`--images` training images, a fifth of them for validation; scripts/convert_lite0.py makes the file of weights.
+
+Each algorithm is trained by the preset `fast`, Algorithm 1 also with the paper's rounds of five passes, and judged by
+the NLL of validation rows after temperature scaling on the same rows. An algorithm that takes more than twice the CPU
 seconds of the fastest is excluded. The lowest NLL wins; algorithms whose paired difference from it has a 95 % interval
 that includes 0 tie with it, and a tie goes to Algorithm 1, then to on-policy. Data sets of one kind (KINDS) are
 averaged for each seed before they are compared. Test rows are not read. Results are kept in results/default_method.json
@@ -121,7 +122,7 @@ def read(data: str, seed: int, options: argparse.Namespace) -> Dataset:
 
 
 def few_images(whole: Dataset, size: int, seed: int) -> Dataset:
-    """Training images alone, a fifth of them for validation."""
+    """Training images that the seed draws, a fifth of them for validation; no test images."""
     chosen = torch.randperm(len(whole.train), generator=torch.Generator().manual_seed(seed))[:size]
     val, train = chosen[: size // 5], chosen[size // 5 :]
     nothing = whole.test.take(torch.empty(0, dtype=torch.int64))

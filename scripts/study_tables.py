@@ -45,7 +45,7 @@ def ours(kind: str, **settings: Any) -> Any:
 
 
 CSV = {"diamonds": ("diamonds.csv", "cut"), "covtype, 10,000 rows": ("covtype.csv", "Cover_Type")}
-"""File and class."""
+"""File and class of tables in CSV files."""
 ENCODERS = {
     "SL, mlp": ours("Supervised", encoder="mlp"),
     "SL, four bins": None,  # archived only

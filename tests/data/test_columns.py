@@ -445,7 +445,7 @@ def test_unambiguous_dates_may_be_mixed() -> None:
     assert (date_column.format, date_column.gaps) == ("iso", ())
     values = date_column.read(Cells(cells)).values
     assert values.tolist() == [DAY, DAY + 272, DAY - 1, DAY + 1]
-    assert any("several forms" in note and "'27.11.2024'" in note for note in notes)
+    assert any("several formats" in note and "'27.11.2024'" in note for note in notes)
     assert len(learn(a=cells[::2])[1]) == 1
 
 
@@ -536,7 +536,7 @@ def test_new_rows_are_written_as_the_training_rows_or_plainly() -> None:
     for line in ('{"a": 4000, "z": "2,0", "p": "4 %"}', '{"a": "4.000", "z": 2.0, "p": 4}'):
         assert again.encode(read_json_lines(io.StringIO(line), "new.jsonl")).tolist() == [[2, 2, 2]]
     [[typed, *_]] = again.encode(read_json_lines(io.StringIO('{"a": 4.125, "z": 0, "p": 2}'), "new.jsonl")).tolist()
-    assert typed == pytest.approx((4.125 - 2000) / 1000)  # a number of JSON has no signs between thousands
+    assert typed == pytest.approx((4.125 - 2000) / 1000)  # a number of JSON has no thousands separators
     with refusal("'1,234.5'", "numbers such as 1.234,5"):
         again.encode(parse_table('a,z,p\n"1,234.5",0,2\n', "new.csv"))
 

@@ -40,7 +40,7 @@ def test_numbers_of_each_notation(cell: str, notations: set[str]) -> None:
     assert {name for name in NOTATIONS if all_written(f"\n5\n{cell}\n\n{cell}", name)} == notations
 
 
-def test_signs_between_thousands_are_removed() -> None:
+def test_thousands_separators_are_removed() -> None:
     assert in_plain("1.234,5\n63,2\n-12.345.678", POINTS) == "1234.5\n63.2\n-12345678"
     assert in_plain("1,234.5\n987", ENGLISH) == "1234.5\n987"
     assert in_plain("63,2", COMMAS) == "63.2"

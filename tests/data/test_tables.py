@@ -133,7 +133,7 @@ def test_a_table_in_windows_1252_is_read_with_a_note(name: str, tmp_path: Path) 
     assert read_table(tmp_path / "utf8.csv").notes == ()
 
 
-def test_only_cells_that_were_texts_may_have_signs_between_thousands() -> None:
+def test_only_cells_that_were_texts_may_have_thousands_separators() -> None:
     """1.234 is a number of JSON and of a data frame; in a German file it may be 1234."""
     cells = ["1.234", "12.345.678", "63,2", "1.234,5", ""]
     for typed, first in ((False, 1234.0), (True, 1.234)):

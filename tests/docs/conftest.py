@@ -45,6 +45,8 @@ def _table(path: Path, random: np.random.Generator) -> None:
 def _cells(path: Path, random: np.random.Generator) -> None:
     """As the tutorial on tables makes it, for the pages that go on from there."""
     rows = [
-        f"{random.normal(i % 2):.2f},{random.random():.2f},{i},fine,{('benign', 'malignant')[i % 2]}" for i in range(40)
+        f"{random.normal(i % 2):.2f},{random.random():.2f},{i},{('fine', 'middling')[i // 2 % 2]},"
+        f"{('benign', 'malignant')[i % 2]}"
+        for i in range(40)
     ]
     path.write_text("\n".join(["radius,smoothness,symmetry,texture,diagnosis", *rows]) + "\n")

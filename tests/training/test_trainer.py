@@ -310,7 +310,7 @@ def test_mixed_labels_reach_the_loss_and_are_learned_from(dataset: Dataset, tmp_
         trainer(weighted(dataset), mixup=0.4)
     for method in ("supervised", "ric-on-policy"):
         plain, mixing = (
-            trained(dataset, tmp_path / f"{method}{alpha}", method, mixup=alpha, label_smoothing=alpha / 4, epochs=4)
+            trained(dataset, tmp_path / f"{method}{alpha}", method, mixup=alpha, label_smoothing=alpha / 4, epochs=20)
             for alpha in (0.0, 0.2)
         )
         assert mixing["test"]["accuracy"] > plain["test"]["accuracy"] - 0.15

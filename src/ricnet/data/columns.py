@@ -3,8 +3,8 @@ so that new rows are encoded in the same way.
 
 - Numbers and dates (in days) are standardised. A missing value is encoded as the mean; if training rows had some, a
   second number flags them. Whole numbers of one length, some with leading zeros (00109), are codes, not numbers.
-- Numbers may have a decimal comma, signs between thousands or a unit (see `notation`). The whole table decides which;
-  the notation is stored with the column.
+- Numbers may have a decimal comma, thousands separators or a unit (see `notation`). The notation of a column depends
+  on the whole table and is stored with the column.
 - A column of numbers or dates may hold a few other cells (`ODD_SHARE`), which count as missing. They are stored with
   the column: in rows to predict they count as missing again, and any other text is refused.
 - Any other column is one-hot encoded. A value that few training rows have counts as `other`, and so does a new one; if
@@ -83,7 +83,7 @@ class Number:
 
     @property
     def wanted(self) -> str:
-        """What its cells are, for messages."""
+        """Description of its cells in messages."""
         return "numbers" if self.notation in (PLAIN, COMMAS) else f"numbers such as {self.notation}"
 
     def read(self, cells: Cells) -> Parsed:
@@ -402,7 +402,7 @@ def _notes(found: Sequence[_Examined], target: str, keep_all: bool) -> list[str]
 
 
 def _reading_notes(table: Table, inputs: Iterable[Number | Category]) -> list[str]:
-    """Notes about numbers with units or signs between thousands, and about dates of several forms."""
+    """Notes about numbers that are not plain and about columns with several date formats."""
     examples, notes = [], list[str]()
     for column in inputs:
         cells = table.columns[column.name]
@@ -420,12 +420,12 @@ def _date_notes(column: Date, cells: Cells) -> Iterator[str]:
     others = (text for text in cells.values.texts if not is_missing(text) and text not in known)
     other = next((text for text in others if parse_date(text, column.format) is None), None)
     if other is not None:
-        yield f"Column {column.name!r} has dates of several forms, such as {other!r}; all are read."
+        yield f"Column {column.name!r} has dates in several formats, for instance {other!r}; all are read."
 
 
 def _example(column: Number, cells: Cells) -> str:
-    """A cell that is read in another way than in a plain file, and its number; empty if there is none. Decimal commas
-    are usual in files with semicolons."""
+    """A cell that the plain notation would read differently or not at all, and its number; empty if there is none.
+    Decimal commas in files with semicolons need no example."""
     usual = column.notation == PLAIN or (cells.decimal_comma and column.notation == COMMAS)
     if usual and not column.unit:
         return ""
@@ -450,8 +450,8 @@ def _prose_note(columns: Sequence[_Examined], target: str) -> str:
 
 
 def _readers(columns: Mapping[str, Cells]) -> tuple[dict[str, Number | None], list[str]]:
-    """How each column is read, and notes about doubts. Whether 1.234 is 1234 depends on the other columns: it is, if
-    the table has decimal commas."""
+    """The reader of each column, and notes about numbers that can be read in two ways. In a table with decimal commas
+    1.234 is 1234."""
     units, forms = {}, {}
     for name, cells in columns.items():
         units[name], forms[name] = "", cells.notations()
@@ -474,15 +474,16 @@ def _has_decimal_commas(cells: Cells, unit: str, tied: Sequence[str]) -> bool:
 
 
 def _notation(cells: Cells, unit: str, tied: Sequence[str], commas: bool) -> str | None:
-    """Notation of a column, from those that read it equally well; None if it has no numbers. `commas`: whether the
-    table has decimal commas."""
+    """Notation of a column; None if it has no numbers. `tied`: the notations that read it equally well. `commas`:
+    whether the table has decimal commas."""
     if commas and not {PLAIN, COMMAS}.isdisjoint(tied):
         return COMMAS if cells.point_decimals(unit) else POINTS
     return tied[0] if tied else None
 
 
 def _doubt(name: str, cells: Cells) -> str:
-    """A note if 1.234 beside 987 may be 1234, which nothing in a table without decimal commas confirms."""
+    """A note if 1.234 may be 1234, in a table without decimal commas: all numbers are below 1000, some are whole, and
+    each point could separate thousands."""
     if cells.typed or not cells.numbers.few_odd:
         return ""
     values = cells.numbers.values
@@ -533,7 +534,8 @@ def _named_identifier(name: str) -> bool:
 
 
 def _is_identifier(name: str, cells: Cells, rows: Rows, reader: Number | None) -> bool:
-    """By name and values; a column without a name if its values are whole numbers that all differ, as row numbers."""
+    """Whether name and values are those of an identifier. A column without a name is one if its values are whole
+    numbers, different in all rows."""
     if not unnamed_place(name):
         return _named_identifier(name) and _all_differ(cells.take(rows), reader)
     values = set(cells)
@@ -568,7 +570,8 @@ def _mistake(cells: Cells, table: Table) -> str:
 
 
 def _lost_numbers(cells: Cells, table: Table, column: Category | None) -> str:
-    """Why most values of a column are lost though most of its cells look like numbers, and what to do."""
+    """What to correct if most cells of a column look like numbers and the values of most cells are not kept, as they
+    are rare; else empty."""
     codes, texts = cells.values
     numbers = np.array([_NUMERIC.match(text) is not None for text in texts], dtype=bool)[codes]
     kept = 0 if column is None else int((column.places(cells) < len(column.values)).sum())

@@ -226,9 +226,9 @@ def uneven_note(labels: Int64[Tensor, "n"], class_names: Sequence[str]) -> tuple
 
 
 def copies_note(dataset: Dataset, final_fit: bool = False) -> tuple[str, ...]:
-    """A note if test or validation rows are exact copies of training rows; nothing is dropped. Rows of a table may
-    differ in columns that are not read, and in rare values. A final fit trains on the validation rows. Data of more
-    than `MOST_HASHED` bytes is not searched."""
+    """A note if test or validation rows are exact copies of training rows; nothing is dropped. Copies in
+    a table may differ in columns that are not read, and in rare values. A final fit trains on the validation rows. Data
+    of more than `MOST_HASHED` bytes is not searched."""
     splits = {"test": dataset.test} | ({} if final_fit else {"validation": dataset.val})
     if not few_bytes(dataset.train, *splits.values()):
         return ()
@@ -236,9 +236,9 @@ def copies_note(dataset: Dataset, final_fit: bool = False) -> tuple[str, ...]:
     found = [f"{count:,} of {len(splits[name]):,} {name} {dataset.unit}" for name, count in copies.items() if count]
     if not found:
         return ()
-    read = "" if dataset.columns is None or dataset.is_text else " in the columns that are read"
+    where = "" if dataset.columns is None or dataset.is_text else " in the columns that are read"
     return (
-        f"{listing(found)} are exact copies of training {dataset.unit}{read}, so results on them may be too good; "
+        f"{listing(found)} are exact copies of training {dataset.unit}{where}, so results on them may be too good; "
         "remove the copies unless new data will contain as many.",
     )
 

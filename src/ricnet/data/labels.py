@@ -174,7 +174,7 @@ def _alike(classes: Sequence[str]) -> list[str]:
         number = parse_number(name) is not None and not is_missing(name)
         groups[Decimal(name) if number else name.casefold()].append(name)
     same = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
-    what = "are different classes, though they differ only in case or number format; write them alike if they are one"
+    what = "are different classes, though they differ only in case or number format; if they are one, write them alike"
     return [f"{listed(same, 5)} {what}."] * bool(same)
 
 

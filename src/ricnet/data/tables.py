@@ -53,7 +53,7 @@ DATE_FORMATS = {
 }
 """Date formats, with an example of each. If several read a column equally well, the first is taken."""
 UNAMBIGUOUS = ("iso", "%Y/%m/%d", "%d.%m.%Y")
-"""Date formats that no other one can be taken for: they may be mixed in a column."""
+"""Date formats that cannot be confused with another one. A column may mix them."""
 BLOCK = 4096  # rows whose cells are joined to one text
 SAMPLE = 100  # rows that decide whether a column is parsed by its distinct values, as texts are, or in blocks
 DELIMITERS = ",;\t|"
@@ -70,7 +70,7 @@ FRAME = "the data frame"  # its name in messages
 Rows = Sequence[int] | Int64[np.ndarray, "rows"]
 UNNAMED = "Unnamed: {}"  # name of a column without one, by its position from 0, as in pandas
 _UNNAMED = re.compile(r"Unnamed: (\d+)")
-_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1b]")  # control characters, which no text has
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1b]")  # control characters, which text files do not have
 _DAY = 86_400
 _EARLIEST, _LATEST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 12, 31)))
 
@@ -98,7 +98,7 @@ def parse_number(cell: str) -> float | None:
 
 
 def parse_written(cell: str, notation: str, unit: str = "", typed: bool = False) -> float | None:
-    """As `parse_number`, of a number in this notation, with or without a unit. If the cells were typed values, 1.234 is
+    """As `parse_number`, for numbers in this notation, with or without the unit. With `typed`, as in `Cells`, 1.234 is
     never 1234."""
     if is_missing(cell):
         return math.nan
@@ -122,7 +122,7 @@ def parse_date(cell: str, form: str) -> float | None:
 
 
 def parse_any_date(cell: str, form: str) -> float | None:
-    """As `parse_date`, by this format or one of the `UNAMBIGUOUS` ones."""
+    """As `parse_date`, in this format or one of the `UNAMBIGUOUS` ones."""
     days = (parse_date(cell, each) for each in (form, *UNAMBIGUOUS))
     return next((each for each in days if each is not None), None)
 
@@ -169,7 +169,7 @@ class Cells:
 
     def __init__(self, cells: Iterable[str] = (), typed: bool = True, decimal_comma: bool = False) -> None:
         self.typed = typed
-        """Whether some cells were numbers, not text, as in JSON and data frames: there 1.234 is never 1234."""
+        """Whether some cells were numbers instead of text, as in JSON and data frames. Then 1.234 is never 1234."""
         self.decimal_comma = decimal_comma
         """Whether decimals may have a comma, as in a file with semicolons."""
         self._blocks: list[str | list[str]] = []
@@ -221,7 +221,7 @@ class Cells:
         return self.numbers_as(PLAIN)
 
     def numbers_as(self, notation: str, unit: str = "") -> Parsed:
-        """Read as numbers in this notation, with or without the unit."""
+        """The cells as numbers in this notation, with or without the unit."""
         if (notation == PLAIN and self.decimal_comma) or (notation == POINTS and not self._has_points):
             notation = COMMAS
         if (notation, unit) not in self._numbers:
@@ -261,7 +261,7 @@ class Cells:
         return [form for form in forms if form in odd and odd[form] == min(odd.values())]
 
     def unit(self) -> str:
-        """Unit that all cells but ODD_SHARE have before or after their number; empty if there is none."""
+        """Unit before or after the numbers, if at most ODD_SHARE of the cells lack it; else empty."""
         unit = common_unit(self.some(np.flatnonzero(np.isnan(self.numbers.values))))
         if not unit:
             return ""
@@ -270,7 +270,7 @@ class Cells:
         return unit if without <= ODD_SHARE * sum(present.values()) else ""
 
     def some(self, rows: Int64[np.ndarray, "m"]) -> list[str]:
-        """The cells of these rows, or of SAMPLE of them, evenly spread."""
+        """The cells of these rows; if they are many, of about SAMPLE of them, evenly spread."""
         return [self[row] for row in rows[:: max(1, len(rows) // SAMPLE)].tolist()]
 
     def contains(self, sign: str) -> bool:
@@ -281,7 +281,7 @@ class Cells:
         return self.contains(".")
 
     def point_decimals(self, unit: str = "") -> bool:
-        """Whether a cell has a decimal point: a number with a point, but not one between thousands."""
+        """Whether some number has a point that cannot separate thousands."""
         for block in self._blocks if self._has_points else ():
             text = without_unit("\n".join(self._list(block)), unit)
             if all_written(text, POINTS):
@@ -298,7 +298,7 @@ class Cells:
         return Values(codes, list(number))
 
     def dates(self, form: str) -> Parsed:
-        """Read as dates of a format in `DATE_FORMATS`, or of an unambiguous one, in days since 1970."""
+        """The cells as dates, in days since 1970: in this format of `DATE_FORMATS` or in an unambiguous one."""
         if form not in self._dates:
             self._dates[form] = self._by_value(
                 lambda cell: math.nan if is_missing(cell) else parse_any_date(cell, form)
@@ -314,8 +314,8 @@ class Cells:
 
     @cached_property
     def formats(self) -> list[str]:
-        """Date formats that read the most cells, beside those in an unambiguous format, if at most ODD_SHARE of the
-        cells fail; empty if all are missing."""
+        """Date formats that fail for the fewest cells, at most ODD_SHARE; of these, the formats that most cells have.
+        An unambiguous format also reads cells in the other unambiguous ones. Empty if no format fits."""
         present = {cell: n for cell, n in self.values.counts.items() if not is_missing(cell)}
         odd, most = dict.fromkeys(DATE_FORMATS if present else (), 0), ODD_SHARE * sum(present.values())
         own = dict.fromkeys(odd, 0)
@@ -358,12 +358,12 @@ def _parse_numbers(cells: list[str]) -> tuple[Float64[np.ndarray, "n"], Int64[np
 def _parse_written(
     cells: list[str], notation: str, unit: str, typed: bool
 ) -> tuple[Float64[np.ndarray, "n"], Int64[np.ndarray, "odd"]]:
-    """As `_parse_numbers`, as `parse_written` says."""
+    """As `_parse_numbers`, with the arguments of `parse_written`."""
     text = without_unit("\n".join(cells), unit)
     if "," not in text and not unit and notation != POINTS:
         return _parse_numbers(cells)
-    by_signs = notation != POINTS or not typed
-    if by_signs and text.count("\n") == len(cells) - 1 and all_written(text, notation):
+    convertible = notation != POINTS or not typed
+    if convertible and text.count("\n") == len(cells) - 1 and all_written(text, notation):
         return _parse_numbers(in_plain(text, notation).split("\n"))
     known = {cell: parse_written(cell, notation, unit, typed) for cell in set(cells)}
     values = np.array([known[cell] for cell in cells], dtype=np.float64)  # None becomes NaN
@@ -429,8 +429,8 @@ def parse_table(text: str, name: str) -> Table:
 
 
 def read_delimited(lines: io.TextIOBase, name: str, check: CheckColumns | None = None) -> Table:
-    """The first line names the columns; a column without a name is called `UNNAMED`. The delimiter is the most frequent
-    one in the first line. If it is a semicolon, decimals may have a comma."""
+    """The first line names the columns; `UNNAMED` gives a name to those without one. The delimiter is the most
+    frequent one in the first line. If it is a semicolon, decimals may have a comma."""
     reader = _Delimited(lines, name)
     header = reader.header()
     if header and check is not None:
@@ -520,7 +520,7 @@ def _cleaned(cells: Sequence[str]) -> list[str]:
 
 
 def _named(names: Sequence[str], table: str) -> list[str]:
-    """The names of columns, with one for those that have none; refuse duplicates."""
+    """Names of the columns, with `UNNAMED` for those that have none; duplicates are refused."""
     twice = [column for column, count in Counter(filter(None, names)).items() if count > 1]
     if twice:
         raise TableError(f"{table} has two columns called {twice[0]!r}; give each its own name.")
@@ -560,7 +560,7 @@ def read_json_lines(lines: io.TextIOBase, name: str, check: CheckColumns | None 
 
 
 def _json_row(table: str, number: int, line: str) -> tuple[dict[str, str], set[str]]:
-    """The cells of a row, and the columns in which it has a number with a point."""
+    """The cells of a row, and the names of its columns with a number that is not whole, as 1.0 or 1.5."""
     place = f"{table}, line {number}"
     try:
         entry = parse_json(line)
@@ -701,5 +701,5 @@ def _read_windows(path: Path, check: CheckColumns | None, refusal: TableError) -
         table = _read_text(path, read_delimited, check, "cp1252")
     except _NotUtf8:
         raise refusal from None
-    table.notes = (f"{path} is not UTF-8 text; read as Windows-1252, as Excel saves CSV; check its special letters.",)
+    table.notes = (f"{path} is not UTF-8 text; read as Windows-1252, as Excel saves CSV; check letters with accents.",)
     return table

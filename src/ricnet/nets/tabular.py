@@ -15,8 +15,9 @@ from ricnet.nets.fitted import FittedLayer
 
 MAX_POSITIONS = 512
 """Maximum number of bins of all columns together."""
-BINS, MAX_BINS, ROWS_PER_BIN = 4, 64, 1_000
-"""Number of bins of a column: one for this many training rows, between `BINS` and `MAX_BINS`."""
+MIN_BINS, MAX_BINS, ROWS_PER_BIN = 4, 64, 1_000
+"""Minimum and maximum number of bins of a column; between them it has one bin per `ROWS_PER_BIN` training rows. Where
+`MAX_POSITIONS` does not suffice for the minimum, columns have fewer."""
 MIN_GROUPS, MAX_GROUPS = 2, 8
 """Minimum and maximum number of groups that a column is cut into for the chi-squared test."""
 MIN_EXPECTED = 5
@@ -31,8 +32,8 @@ class ColumnFeatures(FittedLayer):
     """(batch, columns), standardised → (batch, columns + positions): each column, and its position within each of its
     bins, clipped to 0..1 and centred (piecewise linear encoding, Gorishniy et al. 2022), times the column's factor.
 
-    Columns of two values, such as those of a one-hot encoded word, have no bins; nor have those of a table of more than
-    `MAX_POSITIONS` / 2 columns. Until `fit` is called all positions are 0 and all factors are 1.
+    Columns of two values, such as one-hot columns, have no bins. Tables of more than `MAX_POSITIONS` / 2 columns have
+    none at all. Until `fit` is called, all positions are 0 and all factors are 1.
     """
 
     rows_to_fit = MAX_BINS * ROWS_PER_BIN
@@ -44,7 +45,7 @@ class ColumnFeatures(FittedLayer):
 
     def __init__(self, columns: int) -> None:
         super().__init__()
-        wide = 2 * columns > MAX_POSITIONS  # one bin is the column itself
+        wide = 2 * columns > MAX_POSITIONS  # less than two bins a column; a single one is the column itself
         positions = 0 if wide else min(MAX_POSITIONS, MAX_BINS * columns)
         self.size = columns + positions
         self.register_buffer("column", torch.zeros(positions, dtype=torch.int64))
@@ -57,7 +58,7 @@ class ColumnFeatures(FittedLayer):
         """Compute the bins and, if there are labels, the factors."""
         ordered, used = rows.sort(0).values, 0
         several = (ordered.diff(dim=0) > NARROWEST).sum(0).gt(1).nonzero().flatten().tolist()  # more than two values
-        bins = min(MAX_BINS, max(BINS, len(rows) // ROWS_PER_BIN), len(self.column) // max(1, len(several)))
+        bins = min(MAX_BINS, max(MIN_BINS, len(rows) // ROWS_PER_BIN), len(self.column) // max(1, len(several)))
         for place in several if bins else ():
             found = edges(ordered[:, place], bins)
             own = slice(used, used := used + len(found) - 1)
@@ -76,9 +77,9 @@ class ColumnFeatures(FittedLayer):
 
 
 def edges(ordered: Float[Tensor, "n"], bins: int) -> Float[Tensor, "count"]:
-    """Edges of a column's bins: those of up to `BINS` quantiles of the rows, and for the other bins quantiles of the
-    distinct values, which divide the tails, and the rest of a column with a frequent value."""
-    of_rows = distinct(quantiles(ordered[:, None], min(bins, BINS) + 1).flatten())
+    """Edges of a column's bins. The edges of up to `MIN_BINS` bins are quantiles of the rows. The others are quantiles
+    of the distinct values: they divide the tails, and the rare values of a column with a frequent one."""
+    of_rows = distinct(quantiles(ordered[:, None], min(bins, MIN_BINS) + 1).flatten())
     missing = bins + 1 - len(of_rows)
     of_values = quantiles(ordered.unique()[:, None], missing + 2).flatten()[1:-1]
     return distinct(torch.cat([of_rows, of_values]).sort().values)

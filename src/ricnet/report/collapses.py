@@ -1,5 +1,5 @@
-"""Alarms of a training: the epochs in which it collapsed or its value loss jumped, unless validation NLL was at its
-best there; and their description."""
+"""Alarms of a training: epochs in which it collapsed or its value loss jumped. Epochs with the lowest validation NLL so
+far have none."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,28 +11,28 @@ from ricnet.io import is_finite
 
 def alarms(found: Iterable[Collapse], lines: Iterable[Mapping[str, Any]]) -> tuple[Collapse, ...]:
     """The collapses in epochs whose validation NLL is not the lowest so far. `lines` are those of metrics.jsonl."""
-    lowest, best = math.inf, set()
+    lowest, lowest_epochs = math.inf, set()
     for line in lines:
         nll = validation_nll(line)
-        best |= {line["epoch"]} if nll <= lowest else set()
+        lowest_epochs |= {line["epoch"]} if nll <= lowest else set()
         lowest = min(lowest, nll)
-    return tuple(each for each in found if each["epoch"] not in best)
+    return tuple(each for each in found if each["epoch"] not in lowest_epochs)
 
 
 def validation_nll(line: Mapping[str, Any]) -> float:
-    """NaN if it was not measured."""
+    """Validation NLL of an epoch; NaN if it was not measured."""
     nll = val.get("nll") if isinstance(val := line.get("val"), Mapping) else None
     return float(nll) if is_finite(nll) else math.nan  # type: ignore[arg-type]
 
 
 def alarm_words(found: Sequence[Collapse]) -> str:
-    """A clause for the falls of training accuracy and one for the jumps of the value loss."""
+    """Description of the alarms: a clause for falls of training accuracy, and one for jumps of the value loss."""
     clauses = {"training collapsed": _falls(found), "the value loss jumped": _jumps(found)}
     return "; ".join(f"{what} in {words}" for what, words in clauses.items() if words)
 
 
 def _falls(found: Sequence[Collapse]) -> str:
-    """The epochs in which training accuracy fell, and its largest fall; empty without any."""
+    """Epochs in which training accuracy fell, and the largest fall; empty if there are none."""
     falls = [each for each in found if "accuracy" in each]
     if not falls:
         return ""
@@ -43,7 +43,7 @@ def _falls(found: Sequence[Collapse]) -> str:
 
 
 def _jumps(found: Sequence[Collapse]) -> str:
-    """The epochs in which the value loss jumped, and its largest jump; empty without any."""
+    """Epochs in which the value loss jumped, and the largest jump; empty if there are none."""
     jumps = [each for each in found if "value_loss" in each]
     if not jumps:
         return ""

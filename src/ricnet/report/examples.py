@@ -103,7 +103,7 @@ def shown_cells(columns: Columns | None, numbers: Num[np.ndarray, "numbers"]) ->
 
 
 def _cell_text(cell: object) -> str:
-    """18.0 as 18; a missing cell is a dash."""
+    """Text of a cell: 18.0 is shown as 18, a missing cell as a dash."""
     if isinstance(cell, float) and cell.is_integer():
         return f"{cell:.0f}"
     return "–" if cell is None else str(cell)
@@ -211,7 +211,7 @@ KINDS_IN_EQUAL_STEPS = {
     "hard": "right, ranked by the gain after the first step",
     "wrong": "with the highest confidence",
 }
-"""If the right examples of both kinds stop after the same number of steps."""
+"""Used instead if all easy and hard examples stop after the same number of steps."""
 KINDS_AT_ONCE = {
     "easy": "right, with the highest confidence",
     "hard": "right, with the lowest confidence",

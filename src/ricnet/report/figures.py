@@ -90,7 +90,7 @@ def percent_ticks() -> FuncFormatter:
 
 
 def end_at_whole(ax: Axes) -> None:
-    """End an axis of shares just above 100 %, instead of with a margin that would have ticks."""
+    """End an axis of shares just above 100 %: matplotlib's margin would have ticks."""
     bottom, top = ax.get_ylim()
     if top > 1:
         ax.set_ylim(top=1 + 0.04 * max(0.0, 1 - bottom))
@@ -126,7 +126,7 @@ def look_of(title: str) -> Look:
 def looks(groups: Sequence[RunGroup]) -> dict[str, Look]:
     """Look of each group by its label. A method always has the same colour; other systems get the remaining ones."""
     places = [(group.first.title, group.first.task) for group in groups]
-    names = [  # the title of the run if unique on its data
+    names = [  # the run's title if unique on its data
         group.first.title if places.count(place) == 1 else group.label.removesuffix(MARK)
         for group, place in zip(groups, places, strict=True)
     ]

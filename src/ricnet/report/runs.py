@@ -58,8 +58,8 @@ class RunRecord:
     derived_from: str | None = None
     """The trained run with the same weights, if this one differs only in settings applied after training."""
     collapses: tuple[Collapse, ...] = ()
-    """Epochs in which training collapsed or the value loss jumped, without those in which validation NLL was at its
-    best; for a derived run, those of the trained run."""
+    """Epochs in which training collapsed or the value loss jumped (`alarms`); for a derived run, those of the trained
+    run."""
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """The method, with a mark for a final fit, which is trained on its validation rows too."""
+        """The method. A final fit is marked, because it is trained on the validation rows too."""
         return f"{self.method}, final fit" if self.final_fit else self.method
 
     @property
@@ -351,7 +351,7 @@ def untested_note(runs: Iterable[RunRecord]) -> str:
 
 
 def collapse_note(runs: Iterable[RunRecord]) -> str:
-    """A sentence about collapsed trainings, and one about those of which only the value loss jumped; else empty."""
+    """A sentence about collapsed trainings, one about those in which only the value loss jumped; empty without any."""
     found = {run.derived_from or run.name: alarm_words(run.collapses) for run in runs if run.collapses}
     sentences = []
     for what in ("training collapsed", "the value loss jumped"):

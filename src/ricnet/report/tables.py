@@ -312,7 +312,7 @@ def contrasts_caption(comparison: Comparison) -> str:
 
 
 def without_equal_data(grid: Grid) -> Grid:
-    """Without the column of data if it is the same in all rows: the caption names it."""
+    """Drop the column of data if all rows have the same data, which the caption names."""
     return _without_column(grid, "Data") if len({data.text for _, data, *_ in grid.rows}) == 1 else grid
 
 

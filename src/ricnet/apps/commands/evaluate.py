@@ -108,12 +108,12 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
 
 def _note_known_rows(classifier: Classifier, dataset: Dataset) -> None:
     count = RunFolder(classifier.folder).count_known(dataset.test) if classifier.folder else 0
-    read = " in the columns that are read" if classifier.columns is not None else ""
+    where = " in the columns that are read" if classifier.columns is not None else ""
     if count:
         say(
             [
                 f"note: {count:,} of {len(dataset.test):,} test {dataset.unit} of {dataset.name} are exact copies of "
-                f"training or validation examples of the run{read}: results and guarantees from them may be too good."
+                f"training or validation examples of the run{where}: results and guarantees from them may be too good."
             ]
         )
 

@@ -142,7 +142,7 @@ def _settings_of(run: Path) -> Config:
 
 
 def _epochs_of(run: Path, start: Config) -> dict[str, int]:
-    """A final fit has no validation rows to stop by: it takes as many epochs as the run had that stopped by them."""
+    """Epochs of a final fit, which cannot stop early: the selected epoch of a run with patience; else empty."""
     folder = RunFolder(run if run.is_dir() else run.parent)
     if start.optimization.patience is None or not folder.finished:
         return {}

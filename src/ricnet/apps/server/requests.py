@@ -271,7 +271,7 @@ def _read_rows(places: list[str], rows: Sequence[Mapping[str, Any]], classifier:
 
 
 def _unread(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[str, ...]:
-    """A note if rows have fields that the model does not read, for instance misspelt ones; the class may be there."""
+    """A note if rows have fields that the model does not read, for instance misspelt ones; the class is allowed."""
     read = {columns.target, *(column.name for column in columns.inputs)}
     names = dict.fromkeys(name for row in rows for name in row if name not in read)
     return (f"The model does not read {listed([repr(short(name, 60)) for name in names])}.",) if names else ()
