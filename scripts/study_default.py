@@ -59,7 +59,7 @@ KINDS = {
     "few photographs": ("photographs, 5 × 60",),
     "texts": ("mr", "trec", "docstrings"),
     "small images, frozen encoder": tuple(
-        f"{data}, frozen timm:tf_efficientnet_lite0@lite0.safetensors" for data in ("cifar10", "svhn", "fashion-mnist")
+        f"{data}, frozen timm:tf_efficientnet_lite0@lite0.safetensors" for data in ("cifar10", "svhn")
     ),
     "texts, frozen encoder": ("mr, frozen hf:minilm", "trec, frozen hf:minilm", "docstrings, frozen hf:minilm"),
 }
