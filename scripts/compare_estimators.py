@@ -7,7 +7,7 @@ The recipe for tables was chosen on the tables of CHOSEN_ON, and an earlier one 
 are others, fixed before the first run. Each estimator is fitted on the same folds with its default settings. Results
 are stored in results/estimators.json and not measured again: delete the file, or an entry, to repeat it.
 
-LARGER are seven tables of 7,000 to 340,000 rows, fixed before their first run. Four of them (SEEN_LARGER) had judged an
+LARGER are seven tables of 7,000 to 340,000 rows, fixed before their first run. Four (JUDGED_TWICE) had judged an
 earlier encoder, with four bins a column, whose scores are kept in the file. The others were used for nothing else.
 FOLDER has copies of them from public repositories: blastchar.csv, online_shoppers_intention.csv and bank-full.csv
 (github.com/radi-cho/GatedTabTransformer, folder data), UCI_Credit_Card.csv (github.com/dv-gorasiya/
@@ -54,8 +54,8 @@ CHOSEN_ON = ("german", "pima", "heart", "contraceptive", "vehicle", "crx", "bupa
 CHOSEN_ON += ("sonar", "movement_libras", "magic", "penbased", "letter", "twonorm", "satimage", "spambase")
 SEEN = ("australian", "saheart", "ionosphere", "mammographic", "vowel", "tic-tac-toe", "wdbc", "phoneme")
 JUDGED_ON = ("tae", "bands", "titanic", "splice", "banana", "texture", "marketing", "ring")
-SEEN_LARGER = ("bank", "adult", "shuttle", "flights")
-LARGER = ("churn", "shoppers", "credit", *SEEN_LARGER)
+JUDGED_TWICE = ("bank", "adult", "shuttle", "flights")
+LARGER = ("churn", "shoppers", "credit", *JUDGED_TWICE)
 SCHEDULE = ["month", "day", "sched_dep_time", "sched_arr_time", "origin", "dest", "distance"]
 CSV = {
     "churn": ("blastchar.csv", "Churn"),

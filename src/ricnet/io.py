@@ -365,7 +365,7 @@ def is_number(value: object, largest: float = LARGEST_NUMBER) -> bool:
     return plain and not (isinstance(value, float) and not math.isfinite(value)) and abs(value) <= largest  # type: ignore[arg-type]
 
 
-def is_finite(value: object) -> bool:
+def is_finite(value: object) -> TypeGuard[float]:
     """Whether a value is a finite number, also one above LARGEST_NUMBER."""
     return is_number(value, sys.float_info.max)
 

@@ -12,11 +12,11 @@ def test_falls_and_jumps_are_told_apart_each_with_its_largest() -> None:
     fall = [{"epoch": e, "accuracy": a, "best_accuracy": 0.9} for e, a in ((21, 0.7), (22, 0.4), (23, 0.6))]
     jump = [{"epoch": e, "value_loss": loss, "median_value_loss": 0.0308} for e, loss in ((26, 0.228), (40, 0.411))]
     falls = (
-        "training collapsed in 3 epochs between 21 and 23, most in epoch 22: "
+        "training collapsed in 3 epochs between 21 and 23, the largest in epoch 22: "
         "training accuracy 40.0 %, 50.0 points below its best"
     )
     jumps = (
-        "the value loss jumped in 2 epochs between 26 and 40, most in epoch 40: "
+        "the value loss jumped in 2 epochs between 26 and 40, the largest in epoch 40: "
         "to 0.411, from a median of 0.0308 in the 20 epochs before"
     )
     assert alarm_words(fall) == falls

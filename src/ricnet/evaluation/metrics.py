@@ -206,7 +206,7 @@ class CollapseWatch:
 def _number(entry: object, name: str) -> float | None:
     """None if it was not measured or is not a finite number."""
     value = entry.get(name) if isinstance(entry, Mapping) else None
-    return float(value) if is_finite(value) else None  # type: ignore[arg-type]
+    return float(value) if is_finite(value) else None
 
 
 def measured_rows(rows: int, device: str) -> int:

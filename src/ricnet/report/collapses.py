@@ -22,7 +22,7 @@ def alarms(found: Iterable[Collapse], lines: Iterable[Mapping[str, Any]]) -> tup
 def validation_nll(line: Mapping[str, Any]) -> float:
     """Validation NLL of an epoch; NaN if it was not measured."""
     nll = val.get("nll") if isinstance(val := line.get("val"), Mapping) else None
-    return float(nll) if is_finite(nll) else math.nan  # type: ignore[arg-type]
+    return float(nll) if is_finite(nll) else math.nan
 
 
 def alarm_words(found: Sequence[Collapse]) -> str:
@@ -56,4 +56,4 @@ def _epochs(found: Sequence[Collapse], worst: Collapse) -> str:
     if len(found) == 1:
         return f"epoch {worst['epoch']}"
     first, last = found[0]["epoch"], found[-1]["epoch"]
-    return f"{len(found)} epochs between {first} and {last}, most in epoch {worst['epoch']}"
+    return f"{len(found)} epochs between {first} and {last}, the largest in epoch {worst['epoch']}"

@@ -108,7 +108,7 @@ def data_for(classifier: Classifier, given: str | None, data_dir: Path | None) -
 
 def _note_known_rows(classifier: Classifier, dataset: Dataset) -> None:
     count = RunFolder(classifier.folder).count_known(dataset.test) if classifier.folder else 0
-    where = " in the columns that are read" if classifier.columns is not None else ""
+    where = "" if dataset.columns is None or dataset.is_text else " in the columns that are read"
     if count:
         say(
             [
